@@ -60,12 +60,13 @@ impl Display for Config {
             let device = telephone.modem.device.display();
             row("telephone", &format!("{}: {device}, answers every peer", telephone.name))?;
         }
-        self.peers.iter().try_for_each(|peer| write_peer(f, peer))?;
+        self.peers.iter().try_for_each(|peer| write_peer(f, peer, node.tun.is_some()))?;
         self.split.iter().try_for_each(|link| write_split(f, link))
     }
 }
 
-fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
+/// `intercepts`: the node takes hosts' traffic, which is to go somewhere when it fails.
+fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer, intercepts: bool) -> fmt::Result {
     writeln!(f, "\npeer {}", peer.name)?;
     let mut row = |name: &str, value: &dyn Display| writeln!(f, "  {name:<12} {value}");
     row("public key", &peer.public_key)?;
@@ -92,7 +93,9 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer) -> fmt::Result {
     if let Some(keepalive) = peer.keepalive {
         row("keepalive", &keepalive)?;
     }
-    row("on failure", &on_failure(peer))?;
+    if intercepts {
+        row("on failure", &on_failure(peer))?;
+    }
     row("open", &open(peer))?;
     row("source", &source(peer))?;
     if peer.refuse_quic {

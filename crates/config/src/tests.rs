@@ -139,7 +139,8 @@ fn what_is_left_out_has_careful_defaults() {
 
 #[test]
 fn what_an_end_in_order_releases_is_said() {
-    let [kept, released] = ["", "on_stop = \"release\""].map(|node| good(&file(node, LINK)));
+    let file = |on_stop: &str| file(&format!("lan = [\"eth1\"]\n{on_stop}"), LINK);
+    let [kept, released] = ["", "on_stop = \"release\""].map(|node| good(&file(node)));
     assert_eq!(released.node.on_stop, OnStop::Release);
     assert!(released.to_string().contains("on stop") && !kept.to_string().contains("on stop"));
     assert!(kept.to_string().contains("until `bentpipe down FILE`"), "{kept}");
@@ -691,4 +692,11 @@ fn name_servers_of_hosts_are_one_of_a_family_and_behind_a_peer() {
 #[test]
 fn the_corpus_of_configurations_replays() {
     corpus::replay("config", super::fuzz);
+}
+
+#[test]
+fn a_node_that_intercepts_nothing_is_not_told_that_it_blocks() {
+    let told = |node: &str| good(&file(node, LINK)).to_string();
+    assert!(told("lan = [\"eth1\"]").contains("hosts' traffic is blocked"));
+    assert!(!told("proxy = \"127.0.0.1:1080\"").contains("hosts' traffic"));
 }
