@@ -50,6 +50,8 @@ pub struct Failing {
     pub said_by: Option<String>,
     /// The key of the node that is there.
     pub public_key: Option<String>,
+    /// The file has no `endpoint`: where the peer is, only its calls have told.
+    pub only_called: bool,
 }
 
 /// A node that called lately and is no peer, or calls somebody else.
@@ -113,10 +115,16 @@ impl Failing {
         match self.reason {
             Reason::Silence => format!(
                 "see that a gateway runs there, that its address and UDP port are these and no \
-                 filter drops them, and that its file has this node's public key, {own}; a file \
-                 with a wrong key makes it say so in the log there"
+                 filter drops them, that its file has this node's public key, {own}, and that \
+                 the `public_key` of the peer here is the one that `bentpipe check FILE` shows \
+                 there; a file with a wrong key makes the log there say so"
             ),
             Reason::NotSent => "`ip route get ADDRESS` shows what this host would do".to_owned(),
+            Reason::NotArrived if self.only_called => {
+                "start the gateway there, which calls this one, wherever it is; or correct the \
+                 filter or route that says so"
+                    .to_owned()
+            }
             Reason::NotArrived => "start the gateway there, or correct `endpoint` here, or the \
                                    filter or route that says so"
                 .to_owned(),
@@ -170,7 +178,20 @@ mod tests {
             said: Some("port unreachable".into()),
             said_by: Some("192.0.2.2".into()),
             public_key: Some("KEY=".into()),
+            only_called: false,
         }
+    }
+
+    #[test]
+    fn a_peer_whose_address_only_its_calls_told_is_not_looked_for_in_the_file() {
+        let called = Failing { only_called: true, ..failing(Reason::NotArrived) };
+        assert!(!called.mend("OWN=").contains("endpoint"), "{}", called.mend("OWN="));
+    }
+
+    #[test]
+    fn silence_may_be_for_a_wrong_key_at_either_end() {
+        let mend = failing(Reason::Silence).mend("OWN=");
+        assert!(mend.contains("the `public_key` of the peer here"), "{mend}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ impl Shard {
         let endpoint = &self.relay.endpoint;
         let failing = endpoint.failing(now, id)?;
         let address = endpoint.peer_endpoint(id).or(failing.from);
+        let config = self.peers.with_id(id).map(|peer| &peer.config);
         let mut told = Failing {
             reason: match failing.failure {
                 Failure::Silence => Reason::Silence,
@@ -28,6 +29,9 @@ impl Shard {
             initiations: failing.initiations,
             answered: failing.answered,
             address: address.map(|a| a.to_string()),
+            only_called: config.is_some_and(|peer| {
+                peer.endpoint.is_none() && peer.carriers.iter().all(|c| c.endpoint.is_none())
+            }),
             ..Failing::default()
         };
         let why = address.and_then(|to| self.carrier.unreached.why(now, to));
