@@ -10,6 +10,7 @@ mod configured;
 mod host;
 mod kernel;
 mod links;
+mod programs;
 mod return_route;
 
 use std::fmt::Write as _;

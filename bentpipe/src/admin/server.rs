@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -112,9 +112,7 @@ impl Server {
         make_way(path)?;
         let cannot = |e| AdminError::Io(path.to_owned(), e);
         // Bound under another name and moved, so that it is never open to others.
-        let mut hidden = path.as_os_str().to_owned();
-        hidden.push(format!(".{}", std::process::id()));
-        let hidden = PathBuf::from(hidden);
+        let hidden = hidden_beside(path);
         let listener = UnixListener::bind(&hidden).map_err(cannot)?;
         let finish = || -> io::Result<u64> {
             fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))?;
@@ -137,6 +135,20 @@ impl Server {
             served: 0,
             listening: true,
         })
+    }
+
+    /// Whether a socket could be opened there, which nobody answers on. Nothing of it stays.
+    ///
+    /// # Errors
+    /// As [`Server::open`] has.
+    pub fn try_place(path: &Path) -> Result<(), AdminError> {
+        if fs::symlink_metadata(path).is_ok_and(|about| !about.file_type().is_socket()) {
+            return Err(AdminError::NotASocket(path.to_owned()));
+        }
+        let hidden = hidden_beside(path);
+        UnixListener::bind(&hidden).map_err(|e| AdminError::Io(path.to_owned(), e))?;
+        let _ = fs::remove_file(&hidden);
+        Ok(())
     }
 
     /// Moves on with what `token` has news about; `answer` is asked at most once per
@@ -510,9 +522,14 @@ fn line_of(answer: &impl serde::Serialize) -> Vec<u8> {
     bytes
 }
 
+fn hidden_beside(path: &Path) -> PathBuf {
+    let mut hidden = path.as_os_str().to_owned();
+    hidden.push(format!(".{}", std::process::id()));
+    PathBuf::from(hidden)
+}
+
 /// Removes a socket that a dead program left.
 fn make_way(path: &Path) -> Result<(), AdminError> {
-    use std::os::unix::fs::FileTypeExt as _;
     let about = match fs::symlink_metadata(path) {
         Ok(about) => about,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),

@@ -8,12 +8,13 @@ use std::process::Command;
 
 use units::IpPrefix;
 
-use super::check::Check;
+use super::check::{Check, State};
 use super::host::sysctl;
 use super::links;
+use super::programs;
 use super::return_route::{self, way_to};
-use crate::admin;
-use crate::config::{Config, Node, Peer, Source};
+use crate::admin::{self, Status};
+use crate::config::{Carrier, Config, Node, Peer, Source};
 use crate::host::{Host, HostPort};
 
 pub(super) fn checks(file: &Path) -> Vec<Check> {
@@ -32,6 +33,7 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
     let status = admin::status(&config.node.admin_socket());
     let running = status.is_ok();
     checks.push(listen_port(&config.node, running));
+    checks.extend(admin_socket(&config.node, &status));
     checks.extend(config.node.lan.iter().map(|lan| interface("lan", lan)));
     checks.extend(routes_to_lans(&config));
     checks.extend(forwarding(&config));
@@ -46,6 +48,8 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
         }
     }
     checks.extend(config.split.iter().map(|link| interface("device", &link.device)));
+    checks.extend(config.peers.iter().flat_map(|peer| &peer.carriers).filter_map(carrier));
+    checks.extend(programs::checks(&config));
     checks.extend(links::checks(file, &status));
     checks
 }
@@ -71,6 +75,28 @@ fn listen_port(node: &Node, running: bool) -> Check {
             "`ip address` shows the addresses there are",
         ),
     }
+}
+
+/// Where no gateway answers, whether this user's could be asked.
+fn admin_socket(node: &Node, status: &miette::Result<Status>) -> Option<Check> {
+    let is_free = status.as_ref().is_err_and(|e| e.to_string().starts_with("no gateway"));
+    let e = is_free.then(|| admin::Server::try_place(&node.admin_socket()).err())??;
+    let text = e.to_string();
+    let (finding, mend) = text.split_once("; ").unwrap_or((&text, "give it another place"));
+    Some(Check::fail("admin", finding, mend))
+}
+
+/// The interface of a carrier, which may come and go: nothing is sent by it meanwhile.
+fn carrier(carrier: &Carrier) -> Option<Check> {
+    let found = interface("carrier", carrier.binding.interface.as_ref()?);
+    Some(match found.state {
+        State::Fail => Check::warn(
+            found.check,
+            format!("{}: {}", carrier.name, found.finding),
+            "nothing goes by it until it comes; if it never does, `ip link` shows the names",
+        ),
+        _ => Check { finding: format!("{}: {}", carrier.name, found.finding), ..found },
+    })
 }
 
 /// The interface that the key `check` of the file names.

@@ -125,3 +125,46 @@ fn a_wrong_file_and_a_missing_interface_are_said_with_the_command_that_helps() {
     assert!(!content);
     assert_eq!(found(&checks, "lan")[0].1, "there is no interface eth7");
 }
+
+#[test]
+fn programs_carriers_and_a_socket_that_are_not_there_are_named() {
+    if !root() {
+        return;
+    }
+    let place = NetNs::unique("bpdoctor", "e2eprogs").expect("root");
+    place.ip("link set lo up").expect("it is there");
+    let link = "link = { send = \"2Mbit\", receive = \"20Mbit\", delay = \"300ms\" }";
+    let file = |raise: &str, service: &str| {
+        let rest = format!(
+            "routes = [\"10.99.0.0/16\"]\nendpoint = \"127.0.0.1:4500\"\n\
+             [[peer.carrier]]\nname = \"vsat\"\ninterface = \"lo\"\n\
+             [[peer.carrier]]\nname = \"lte\"\ninterface = \"wwan9\"\n{link}\n\
+             [peer.line]\ncarrier = \"lte\"\nraise = \"{raise}\"\ndrop = \"true\"\n\
+             [service.web]\ncommand = [\"{service}\"]\n"
+        );
+        config("programs", "lo", &rest)
+    };
+    let (checks, _) = ask(&place, &file("PIN=1 sh -c true", "/bin/sh"));
+    assert_eq!(found(&checks, "service"), [("ok".into(), "web: /bin/sh is there".into())]);
+    assert!(found(&checks, "line").iter().all(|(state, _)| state == "ok"), "{checks:#?}");
+    assert_eq!(found(&checks, "admin"), []);
+    let carriers: Vec<String> = found(&checks, "carrier").into_iter().map(|c| c.0).collect();
+    assert_eq!(carriers[1], "warn", "it may come later: {checks:#?}");
+
+    let (checks, content) = ask(&place, &file("/nonexistent/raze up", "/nonexistent/wbe"));
+    assert!(!content);
+    let fault = |finding: &str| ("fail".to_owned(), finding.to_owned());
+    assert_eq!(found(&checks, "service"), [fault("web: /nonexistent/wbe is not there")]);
+    assert_eq!(found(&checks, "line")[0], fault("far: /nonexistent/raze in `raise` is not there"));
+
+    let text = format!(
+        "[node]\nprivate_key = \"{}\"\nadmin = \"/nonexistent/s\"\nproxy = \"127.0.0.1:1080\"\n\
+         [[peer]]\nname = \"far\"\npublic_key = \"{}\"\n{link}\nroutes = [\"0.0.0.0/0\"]\n",
+        key("private_key"),
+        key("public_key")
+    );
+    let (checks, content) = ask(&place, &Config::new("admin", &text));
+    let admin = &found(&checks, "admin")[0];
+    assert!(!content && admin.0 == "fail", "{checks:#?}");
+    assert!(admin.1.starts_with("cannot open the admin socket /nonexistent/s"), "{}", admin.1);
+}
