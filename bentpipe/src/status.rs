@@ -233,6 +233,13 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
         put!(out, "  no session   {}", failing.finding());
         put!(out, "               → {}", failing.mend(&node.public_key));
     }
+    if let Some([one, other]) = &link.twins {
+        put!(
+            out,
+            "  ! two nodes seem to use the key of {}: from {one} and from {other}",
+            link.peer
+        );
+    }
     match link.heard_ms {
         Some(ms) if link.state == LinkState::Departed => {
             put!(

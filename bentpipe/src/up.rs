@@ -33,6 +33,7 @@ mod shard;
 mod steering;
 mod store;
 mod thinning;
+mod twins;
 mod unreached;
 
 use std::path::{Path, PathBuf};

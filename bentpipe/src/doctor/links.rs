@@ -35,6 +35,14 @@ fn link(link: &LinkStatus, own_key: &str) -> Check {
     if let Some(failing) = &link.failing {
         return Check::fail(check, format!("{peer}: {}", failing.finding()), failing.mend(own_key));
     }
+    if let Some([one, other]) = &link.twins {
+        return Check::fail(
+            check,
+            format!("two nodes seem to use the key of {peer}: from {one} and from {other}"),
+            "each ends the other's session: give each a private key of its own (`bentpipe \
+             keygen`), and a [[peer]] here",
+        );
+    }
     if link.rekey != RekeyState::InTime {
         let mend = "look for a filter or somebody on the path who drops handshakes, packets of \
                     168 bytes and more";
@@ -141,6 +149,15 @@ mod tests {
         assert!(checks[1].finding.starts_with("shore: answers come from 192.0.2.2:4500"));
         assert!(checks[1].mend.as_ref().unwrap().contains("preshared_key"));
         assert!(checks[5].mend.as_ref().unwrap().contains("KEY="));
+    }
+
+    #[test]
+    fn two_nodes_with_one_key_are_a_failure_although_the_link_is_up() {
+        let twins = Some(["192.0.2.1:4500", "192.0.2.2:4500"].map(str::to_owned));
+        let (peer, state) = ("ship".to_owned(), LinkState::Up);
+        let check = link(&LinkStatus { peer, state, twins, ..LinkStatus::default() }, "OWN=");
+        assert_eq!(check.state, State::Fail);
+        assert!(check.finding.contains("the key of ship: from 192.0.2.1:4500 and from 192.0.2.2"));
     }
 
     #[test]

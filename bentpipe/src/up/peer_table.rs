@@ -20,6 +20,7 @@ use units::Instant;
 use super::in_clear::Clear;
 use super::losses::Losses;
 use super::meter::Meter;
+use super::twins::Twins;
 use crate::config::Peer;
 
 /// A peer as its shard knows it: as configured, and what it is in the relay.
@@ -42,6 +43,8 @@ pub(super) struct KnownPeer {
     pub resolve_at: Option<Instant>,
     /// What its file and ours do not agree on, as far as the log has it.
     pub told: Disagreements,
+    /// Whether two nodes have its key.
+    pub twins: Twins,
 }
 
 /// A peer as the first shard knows it, whoever has it.

@@ -155,6 +155,9 @@ pub struct LinkStatus {
     pub state: LinkState,
     /// Why there is no session, once handshakes have failed for ten seconds.
     pub failing: Option<Failing>,
+    /// The addresses of two nodes that seem to use this peer's key: each ends the other's session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub twins: Option<[String; 2]>,
     /// The direction that is dead, if one is.
     pub dead: Option<Dead>,
     /// Whether its keys are replaced in time.

@@ -94,6 +94,26 @@ impl Shard {
         }
     }
 
+    /// Tells that sessions with a peer are begun from two places in turn.
+    fn tell_twins(&mut self, now: Instant, id: PeerId) {
+        let paths = self.relay.endpoint.paths(now, id);
+        let first = paths.iter().find(|path| path.id.is_first());
+        let Some(from) = first.and_then(|path| path.remote?.addr) else { return };
+        let Some(peer) = self.known(id) else { return };
+        if peer.twins.on_session(now, from)
+            && let Some([one, other]) = peer.twins.seen(now)
+        {
+            crate::log!(
+                Warn,
+                "two nodes seem to use the key of this peer: each ends the other's session",
+                peer = peer.config.name,
+                one = one,
+                other = other,
+                mend = "give each node a private key of its own, and a [[peer]] here"
+            );
+        }
+    }
+
     pub(super) fn on_link(&mut self, now: Instant, id: PeerId, event: LinkEvent) {
         let key = match self.known(id) {
             Some(peer) => peer.config.public_key,
@@ -131,6 +151,7 @@ impl Shard {
                 crate::log!(Info, "link up", peer = name, cipher = cipher.name(), rtt = rtt);
                 note.address = self.relay.endpoint.peer_endpoint(id).or(note.address);
                 self.tell_disagreements(id);
+                self.tell_twins(now, id);
             }
             LinkEvent::Up { .. } => {
                 crate::log!(Debug, "new keys", peer = name);

@@ -21,6 +21,7 @@ use crate::up::meter::Meter;
 use crate::up::peer_table::KnownPeer;
 use crate::up::peers::{self, Sharers};
 use crate::up::self_test::{Listener, NewTest, Wanted};
+use crate::up::twins::Twins;
 
 /// How long a peer that was taken out may be told so: all copies of CLOSE, and some more.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -56,6 +57,7 @@ impl Shard {
             told_bytes: [0, 0],
             resolve_at,
             told,
+            twins: Twins::default(),
         });
         self.look_at_links(now, [id]);
         Ok(id)

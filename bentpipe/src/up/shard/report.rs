@@ -114,6 +114,7 @@ impl Shard {
             dead,
             rekey: rekey_state(endpoint.rekey(now, peer.id)),
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
+            twins: peer.twins.seen(now).map(|both| both.map(|address| address.to_string())),
             heard_ms: stats.heard.map(|at| now.since(at).as_millis()),
             send: Direction {
                 configured_bps: peer.config.link.send.as_bps(),
