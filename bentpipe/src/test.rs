@@ -115,12 +115,14 @@ fn text(found: &LinkTest) -> String {
 }
 
 fn direction(name: &str, way: &TestedDirection) -> String {
+    let cap = way.cap_bps.map(|cap| format!(", bulk at most {}", mbits(cap)));
     format!(
-        "  {name:<10}  {} of {} Mbit/s ({:.1} %), {} with headers, repair and other traffic\n\
+        "  {name:<10}  {} of {} Mbit/s ({:.1} %{}), {} with headers, repair and other traffic\n\
          {:14}round trip {}, queue {}, {} % lost, {} % repair\n",
         mbits(way.goodput_bps),
         mbits(way.configured_bps),
         way.share * 100.0,
+        cap.unwrap_or_default(),
         mbits(way.carried_bps),
         "",
         times(&way.rtt),

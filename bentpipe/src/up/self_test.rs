@@ -275,6 +275,8 @@ pub struct NewTest {
     pub name: String,
     /// The rates of the file: bits per second to the peer, and from it.
     pub configured_bps: [u64; 2],
+    /// The most of it that the file leaves the class bulk.
+    pub cap_bps: Option<u64>,
     pub wanted: Wanted,
     pub listener: Listener,
 }

@@ -198,11 +198,7 @@ impl Gateway {
 
     /// `bentpipe reload` of its file: whether that succeeded, and both outputs.
     fn reload(&self) -> (bool, String) {
-        let program = env!("CARGO_BIN_EXE_bentpipe");
-        let output = Command::new(program).arg("reload").arg(&self.file).output();
-        let output = output.expect("the program runs");
-        let said = [&output.stdout[..], &output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+        reload(&self.file)
     }
 
     fn kill(&mut self) {
@@ -215,6 +211,13 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn reload(file: &std::path::Path) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bentpipe"));
+    let output = command.arg("reload").arg(file).output().expect("the program runs");
+    let said = [&output.stdout[..], &output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
 fn connect(to: SocketAddr) -> TcpStream {
@@ -485,6 +488,16 @@ fn a_reload_waits_for_the_outcome_and_fails_when_the_file_is_wrong() {
     let outcome = exchange(pair.socks(1, &[127, 0, 0, 1], port), b"hello");
     assert!(!matches!(&outcome, Ok(answer) if answer.ends_with(b"hello")), "{outcome:?}");
 
+    // Another file than the one that the gateway reads again.
+    let other = pair.dir.join("other.toml");
+    std::fs::copy(&pair.shore.file, &other).expect("a copy");
+    let (done, said) = reload(&other);
+    assert!(!done && said.contains("shore.toml") && said.contains("is another"), "{said}");
+    let link = pair.dir.join("link.toml");
+    std::os::unix::fs::symlink(&pair.shore.file, &link).expect("a link");
+    let (done, said) = reload(&link);
+    assert!(done && said.contains("shore.toml was read and is in force"), "{said}");
+
     let nobody = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
         .args(["reload", "--socket", "/nonexistent/s"])
         .output()
@@ -597,4 +610,44 @@ fn the_status_can_be_watched_in_a_pipe_and_its_counters_are_explained() {
     assert!(!text.contains('\x1b'), "{text}");
     let explained = first_lines("--explain", 100);
     assert!(explained.contains("wrong mac1") && explained.contains("public_key"), "{explained}");
+}
+
+/// Each of two nodes with one key ends the session of the other.
+#[test]
+fn two_nodes_with_one_key_are_told_at_the_end_that_they_call() {
+    let pair = Pair::start_with("200Mbit", "keepalive = \"1s\"");
+    assert_eq!(pair.shore.status().expect("it runs").links[0].twins, None);
+    let file = std::fs::read_to_string(&pair.ship.file).expect("a file");
+    let port = |key: &str| {
+        let line = file.lines().find(|line| line.starts_with(key)).expect(key);
+        line.rsplit(':').next().expect("a port").trim_end_matches('"').to_owned()
+    };
+    let (listen, proxy) = (free_port(), free_port());
+    let copy = file
+        .replacen(&port("listen"), &listen.to_string(), 1)
+        .replacen(&port("proxy"), &proxy.to_string(), 1)
+        .replace("ship.sock", "copy.sock");
+    let _copy = Gateway::start(&pair.dir, "copy", &copy);
+    let status = pair.shore.wait_for("two are seen", |s| s.links[0].twins.is_some());
+    let mut seen = status.links[0].twins.clone().expect("two");
+    let mut both = [port("listen"), listen.to_string()].map(|port| format!("127.0.0.1:{port}"));
+    seen.sort();
+    both.sort();
+    assert_eq!(seen, both);
+    pair.shore.wait_for_log("two nodes seem to use the key of this peer");
+}
+
+#[test]
+fn a_test_is_content_with_what_a_cap_leaves_and_names_one_that_may_be_at_the_other_end() {
+    let pair = Pair::start_with("20Mbit", "[[peer.class]]\nname = \"bulk\"\ncap = \"2Mbit\"");
+    let test = |way: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bentpipe"));
+        command.args(["test", "shore", "--for", "2", way, "--socket"]).arg(&pair.ship.admin);
+        let output = command.output().expect("the program runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = test("--send");
+    assert!(said.contains("%, bulk at most 2)") && !said.contains("Mbit/s that"), "{said}");
+    let said = test("--receive");
+    assert!(said.contains("of the 20 Mbit/s that receive says; a `cap` of bulk in"), "{said}");
 }

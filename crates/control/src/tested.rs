@@ -75,6 +75,10 @@ fn last(samples: &[u64]) -> usize {
 pub struct TestedDirection {
     /// The rate of the configuration.
     pub configured_bps: u64,
+    /// What the class of the test may have of it at most, where this node's file says it. What the
+    /// peer's says of what it sends is not known here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap_bps: Option<u64>,
     /// The test's own bytes that arrived.
     pub goodput_bps: u64,
     /// `goodput_bps` as a part of `configured_bps`.
@@ -110,15 +114,24 @@ impl TestedDirection {
     /// `key` names its rate in the file.
     fn problems(&self, key: &str) -> Vec<String> {
         let mut found = Vec::new();
-        let enough = self.configured_bps / 100 * ENOUGH;
-        let said = mbits(self.configured_bps);
-        let not_carried = self.configured_bps.saturating_sub(self.carried_bps);
+        let cap = self.cap_bps.filter(|cap| *cap < self.configured_bps);
+        let promised = cap.unwrap_or(self.configured_bps);
+        let enough = promised / 100 * ENOUGH;
+        let said = mbits(promised);
+        let not_carried = promised.saturating_sub(self.carried_bps);
         let others = self.carried_bps.saturating_sub(self.goodput_bps);
         if self.goodput_bps >= enough {
             // As the file says.
         } else if not_carried > others {
             let carried = mbits(self.carried_bps);
-            found.push(format!("the link carries {carried} of the {said} Mbit/s that {key} says"));
+            let of = match (cap, key) {
+                (Some(_), _) => format!("that the `cap` of bulk leaves of {key}"),
+                (None, "receive") => format!(
+                    "that {key} says; a `cap` of bulk in the peer's file, if it has one, may be why"
+                ),
+                (None, _) => format!("that {key} says"),
+            };
+            found.push(format!("the link carries {carried} of the {said} Mbit/s {of}"));
         } else {
             found.push(format!(
                 "{key}: the test's own bytes are {} of the {} Mbit/s that the link carries; the \
@@ -188,12 +201,29 @@ mod tests {
         let queue = Spread { median_us: 90_000, p95_us: 240_000, samples: 9 };
         let lossy = TestedDirection { loss_ppm: 31_400, queue, ..good() };
         let of = |send, receive| LinkTest { send, receive, ..LinkTest::default() }.find_problems();
-        assert_eq!(of(Some(slow), None), ["the link carries 12 of the 20 Mbit/s that send says"]);
+        assert_eq!(
+            of(Some(slow.clone()), None),
+            ["the link carries 12 of the 20 Mbit/s that send says"]
+        );
+        let [received] = &of(None, Some(slow.clone()))[..] else { panic!("one problem") };
+        assert!(received.contains("a `cap` of bulk in the peer's file"), "{received}");
         let [shared] = &of(None, Some(shared))[..] else { panic!("one problem") };
         assert!(shared.starts_with("receive: the test's own bytes are 4 of the 19.8"), "{shared}");
         let [loss, queue] = &of(Some(lossy), None)[..] else { panic!("two problems") };
         assert_eq!(loss, "send: 3.14 % of the packets are lost");
         assert!(queue.contains("240 ms at the 95th percentile"), "{queue}");
+    }
+
+    #[test]
+    fn what_a_cap_of_this_file_leaves_is_all_that_is_asked_for() {
+        let of = |goodput_bps| {
+            let (cap_bps, carried_bps) = (Some(500_000), goodput_bps + 26_000);
+            let send = TestedDirection { cap_bps, goodput_bps, carried_bps, ..good() };
+            LinkTest { send: Some(send), ..LinkTest::default() }.find_problems()
+        };
+        assert_eq!(of(490_000), [""; 0]);
+        let why = "the link carries 0.326 of the 0.5 Mbit/s that the `cap` of bulk leaves of send";
+        assert_eq!(of(300_000), [why]);
     }
 
     #[test]

@@ -204,7 +204,8 @@ impl Asked {
                 let sent = sending.looks.sent(relay);
                 let direction = direction(out, &report.counted, &sent, samples);
                 let queue = sending.looks.queue();
-                self.found.send = Some(TestedDirection { queue, ..direction });
+                let cap_bps = self.new.cap_bps;
+                self.found.send = Some(TestedDirection { cap_bps, queue, ..direction });
             }
             Measured::Counting(counting) => {
                 let counted = counting.counted.unwrap_or_default();
@@ -356,6 +357,7 @@ fn direction(
     let goodput_bps = per_second(counted.stream_bytes);
     TestedDirection {
         configured_bps,
+        cap_bps: None,
         goodput_bps,
         share: ppm(goodput_bps, configured_bps) as f64 / 1e6,
         carried_bps: per_second(counted.link_bytes),

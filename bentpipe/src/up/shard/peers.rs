@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use link::PeerId;
 use link::keys::PublicKey;
-use link::session::Disagreements;
+use link::session::{ClassId, Disagreements};
 use os::OsError;
 use relay::Share;
 use squeeze::dedup::Limits;
-use units::{Duration, Instant};
+use units::{BitRate, Duration, Instant};
 
 use super::Shard;
 use super::recarry::first_link;
@@ -160,8 +160,10 @@ impl Shard {
         };
         let link = &peer.config.link;
         let configured_bps = [link.send.as_bps(), link.receive.as_bps()];
+        let bulk = peer.config.traffic.classes.get(ClassId::BULK.index());
+        let cap_bps = bulk.and_then(|class| class.cap).map(BitRate::as_bps);
         let (peer, name) = (peer.id, peer.config.name.clone());
-        let test = NewTest { peer, name, configured_bps, wanted, listener };
+        let test = NewTest { peer, name, configured_bps, cap_bps, wanted, listener };
         self.tests.ask(now, &self.relay, test);
     }
 
