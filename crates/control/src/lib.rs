@@ -24,7 +24,7 @@ mod usage;
 
 pub use event::{Cause, Event, Flow, Notice, Outage, VERSION};
 pub use handshake_failures::{Failing, Reason, Stranger};
-pub use line::{LineCommand, LineHost, LineReport, LineWaiting, TelephoneReport};
+pub use line::{LineBudget, LineCommand, LineHost, LineReport, LineWaiting, TelephoneReport};
 pub use paths::{PathCause, PathCommand, PathReport, PathState};
 pub use request::{Answer, Request};
 pub use services::{ServiceState, ServiceStatus, ServiceWaiting};

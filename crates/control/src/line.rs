@@ -48,6 +48,10 @@ pub struct LineReport {
     pub zone: String,
     /// What it has cost since it was raised: `"2.40 USD"`.
     pub price: Option<String>,
+    /// The month's budget: of all carriers, or of one of several lines its own. Only where it is
+    /// used up, or nearly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<LineBudget>,
     /// What waits, rule by rule.
     pub waiting: Vec<LineWaiting>,
     /// Hosts that have used up the month's budget, or nearly.
@@ -71,6 +75,20 @@ pub struct LineHost {
     /// What both are in.
     pub currency: String,
     /// Nothing of its crosses any more where that costs something.
+    pub stopped: bool,
+}
+
+/// A month's budget that is used up, or nearly.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LineBudget {
+    /// What was spent this month: `"16.15"`.
+    pub spent: String,
+    /// What may be.
+    pub budget: String,
+    /// What both are in.
+    pub currency: String,
+    /// Nothing that costs more is begun.
     pub stopped: bool,
 }
 
@@ -114,6 +132,8 @@ pub struct LineWaiting {
     pub raises_in_ms: Option<u64>,
     /// The rule raises the line for nothing.
     pub never: bool,
+    /// No line that may serve it can be paid: it raises none, whenever it would.
+    pub lacks_money: bool,
 }
 
 fn seconds(ms: u64) -> String {
@@ -135,6 +155,17 @@ impl fmt::Display for LineHost {
     }
 }
 
+impl fmt::Display for LineBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LineBudget { spent, budget, currency, stopped } = self;
+        let (what, then) = match stopped {
+            true => ("used up", ": nothing that costs more is begun"),
+            false => ("nearly used up", ""),
+        };
+        write!(f, "the month's budget is {what}, {spent} of {budget} {currency}{then}")
+    }
+}
+
 impl LineReport {
     fn write_state(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for {}: {}", self.state, seconds(self.for_ms), self.cause)?;
@@ -149,6 +180,9 @@ impl LineReport {
         }
         if let Some(price) = &self.price {
             write!(f, "; {price} so far")?;
+        }
+        if let Some(budget) = &self.budget {
+            write!(f, "; {budget}")?;
         }
         if let Some(left) = self.hangs_up_in_ms {
             write!(f, "; dropped in {}", seconds(left))?;
@@ -172,6 +206,9 @@ impl fmt::Display for LineReport {
                 }
                 write!(f, "{}: ", last.carrier)?;
                 last.write_state(f)?;
+                if let Some(budget) = &self.budget {
+                    write!(f, "\n{budget}")?;
+                }
                 if !self.zone.is_empty() {
                     write!(f, "\nprices of \"{}\"", self.zone)?;
                 }
@@ -182,6 +219,7 @@ impl fmt::Display for LineReport {
             write!(f, "\nwaits for {}: {flows}, {} bytes, ", seconds(w.for_ms), w.bytes)?;
             write!(f, "the oldest {}, rule \"{}\"", w.oldest, w.rule)?;
             match w.raises_in_ms {
+                Some(_) if w.lacks_money => write!(f, ", and money is left for no line")?,
                 Some(0) => write!(f, ", raises the line now")?,
                 Some(left) => write!(f, ", raises the line in {}", seconds(left))?,
                 None if w.never => write!(f, ", never raises the line")?,

@@ -47,10 +47,9 @@ use crate::books::{Books, Host, Name};
 use crate::calendar::{Month, Wall};
 use crate::money::Money;
 use crate::rules::{Action, Flow, Rule};
-use crate::tariff::Call;
 
 use budgets::HostBudgets;
-pub use budgets::HostSpending;
+pub use budgets::{HostSpending, Spending};
 pub use config::{Budget, CarrierConfig, ManagerConfig, Order, Redial};
 use demand::Demand;
 use each::OwnBudget;
@@ -156,6 +155,8 @@ pub struct Manager {
     left: Option<Money>,
     /// More than that was spent: bytes crossed before anybody could stop them.
     overspent: bool,
+    /// How the month's budget stands, from the warning on.
+    spending: Option<Spending>,
     /// Of whom a warning (false) or a stop (true) was told, this month.
     told: BTreeSet<(Month, Option<Host>, bool)>,
     hosts: HostBudgets,
@@ -180,6 +181,7 @@ impl Manager {
             zone: String::new(),
             left: None,
             overspent: false,
+            spending: None,
             told: BTreeSet::new(),
             hosts: HostBudgets::default(),
             fees_of: None,
@@ -516,12 +518,6 @@ impl Manager {
         (call.connected, call.start, call.bytes) = (now, wall, ByteCount(0));
         call.rates = line.config.tariff.rates(&self.zone).clone();
         self.dirty = true;
-    }
-
-    /// What a call costs at its very beginning.
-    fn first_price(&self, wall: Wall, at: usize) -> Money {
-        let line = &self.lines[at];
-        line.config.tariff.rates(&self.zone).price(&Call::beginning(wall, ByteCount(0)))
     }
 
     fn set_state(&mut self, at: usize, state: State) {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use units::Instant;
 
-use super::{Budget, Event, Manager, ManagerConfig, Work};
+use super::{Budget, CarrierId, Event, Manager, ManagerConfig, Work};
 use crate::books::{Books, Host};
 use crate::calendar::Wall;
 use crate::money::Money;
@@ -23,6 +23,17 @@ pub struct HostSpending {
     /// What it may cost.
     pub of: Money,
     /// It raises and holds nothing, and is to use the link no more.
+    pub stopped: bool,
+}
+
+/// How a month's budget stands that is used up, or nearly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spending {
+    /// What was spent this month.
+    pub spent: Money,
+    /// What may be.
+    pub of: Money,
+    /// Nothing that costs more is begun.
     pub stopped: bool,
 }
 
@@ -67,16 +78,15 @@ impl Manager {
 
     pub(super) fn look_at_budgets(&mut self, now: Instant, books: &Books) {
         let wall = self.wall(now);
-        (self.left, self.overspent) = (None, false);
+        (self.left, self.overspent, self.spending) = (None, false, None);
         if let Some(budget) = self.config.budget {
             let spent = books.spent_on(wall, self.config.currency, &self.config.peer);
             self.left = Some(budget.stop.minus(spent));
             self.overspent = spent > budget.stop;
-            // A budget that is not used up may still be too small for anything.
-            let cheapest = (0..self.lines.len()).map(|at| self.first_price(wall, at)).min();
-            let stopped = cheapest.is_some_and(|price| Some(price) > self.left);
-            let barred = self.lines.iter().any(|line| line.barred);
-            self.tell_budget(wall, None, spent, budget, barred || stopped && !self.any_up());
+            let stopped = self.begins_nothing_more(now, budget.stop.minus(spent));
+            let warned = self.tell_budget(wall, None, spent, budget, stopped);
+            let spending = Spending { spent, of: budget.stop, stopped };
+            self.spending = (warned || stopped).then_some(spending);
         }
         if !self.config.host_budgets.is_empty() || !self.hosts.spending.is_empty() {
             self.look_at_hosts(wall, books);
@@ -115,8 +125,16 @@ impl Manager {
         }
     }
 
-    fn any_up(&self) -> bool {
-        self.lines.iter().any(|l| l.call.is_some())
+    /// A budget that is not used up may still be too small for anything that costs something.
+    /// Carriers without a price go on, and say nothing of it.
+    fn begins_nothing_more(&self, now: Instant, left: Money) -> bool {
+        let is_over = |at: &usize| {
+            let line = &self.lines[*at];
+            line.barred || line.call.is_none() && !self.begins_within(now, *at, left)
+        };
+        let mut costly = (0..self.lines.len()).filter(|at| self.charges(CarrierId(*at))).peekable();
+        let any_barred = self.lines.iter().any(|line| line.barred);
+        any_barred || costly.peek().is_some() && costly.all(|at| is_over(&at))
     }
 
     /// Tells of a warning and of a stop once a month. Is the warning due?

@@ -3,6 +3,7 @@
 
 use units::Instant;
 
+use super::budgets::Spending;
 use super::state::{Reason, State};
 use super::{CarrierId, Command, Event, Manager, Work};
 use crate::books::Books;
@@ -16,6 +17,8 @@ pub(super) struct OwnBudget {
     pub left: Option<Money>,
     /// More than that was spent.
     pub overspent: bool,
+    /// From the warning on.
+    pub spending: Option<Spending>,
     /// The month in which a warning was told, and that in which a stop was.
     pub told: [Option<Month>; 2],
 }
@@ -113,17 +116,21 @@ impl Manager {
         let wall = self.wall(now);
         let month = wall.day().month();
         for at in 0..self.lines.len() {
-            let first_price = self.first_price(wall, at);
             let line = &mut self.lines[at];
             let own = &mut line.own_budget;
-            (own.left, own.overspent) = (None, false);
+            (own.left, own.overspent, own.spending) = (None, false, None);
             let Some(budget) = line.config.budget else { continue };
             let (peer, currency) = (&self.config.peer, line.config.tariff.currency());
             let spent = books.spent_over(wall, currency, peer, &line.config.name);
             let left = budget.stop.minus(spent);
+            let begins = self.begins_within(now, at, left);
+            let line = &mut self.lines[at];
+            let own = &mut line.own_budget;
             (own.left, own.overspent) = (Some(left), spent > budget.stop);
             let warned = spent >= budget.stop.percent(budget.warn_percent);
-            let stopped = line.barred || first_price > left && line.call.is_none();
+            let stopped = line.barred || !begins && line.call.is_none();
+            let spending = Spending { spent, of: budget.stop, stopped };
+            own.spending = (warned || stopped).then_some(spending);
             let [of_warning, of_stop] = &mut own.told;
             for (is_true, stopped, told) in [(warned, false, of_warning), (stopped, true, of_stop)]
             {

@@ -24,12 +24,13 @@ impl Manager {
         self.keep_order_up(now);
     }
 
-    /// `link up` is done when a line is up; from then on it is as if somebody had used it.
+    /// `link up` is done when a line is up; from then on it is as if somebody had used it. What is
+    /// there by itself is no line.
     fn keep_order_up(&mut self, now: Instant) {
         if self.command != Command::Up {
             return;
         }
-        if let Some(line) = self.lines.iter_mut().find(|l| l.is_up()) {
+        if let Some(line) = self.lines.iter_mut().find(|l| l.config.dialled && l.is_up()) {
             line.used = Some((now, Reason::Ordered));
             self.command = Command::Auto;
             self.dirty = true;
@@ -93,11 +94,16 @@ impl Manager {
         }
     }
 
-    /// Sees to it that a carrier is there for a rule.
+    /// Sees to it that a carrier is there for a rule. An order is for a line, whatever is there by
+    /// itself: a line that stands beside a carrier can be tried by hand.
     fn serve(&mut self, now: Instant, rule: usize, reason: &Reason) {
         let all = self.config.rules.get(rule).all;
+        let is_ordered = matches!(reason, Reason::Ordered);
         for at in self.ranked(now, rule) {
             let line = &self.lines[at];
+            if is_ordered && !line.config.dialled {
+                continue;
+            }
             let trusted = line.distrusted(now);
             let quiet = self.quiet_until(now, at, rule, reason);
             match &line.state {
@@ -130,16 +136,34 @@ impl Manager {
     }
 
     pub(super) fn affordable(&self, now: Instant, at: usize) -> bool {
-        let wall = self.wall(now);
-        let rates = self.rates(at);
         let under_way = self.lines[at].config.under_way.0;
-        if stopped(rates, self.month_bytes(at).saturating_add(under_way)) {
+        if stopped(self.rates(at), self.month_bytes(at).saturating_add(under_way)) {
             return false;
         }
-        let Some(left) = self.left_for(at) else { return true };
-        let call = Call::beginning(wall, ByteCount(self.month_bytes(at)));
-        let more = rates.bytes_within(&call, left);
-        rates.price(&call) <= left && more.is_none_or(|more| more > self.lines[at].config.under_way)
+        self.left_for(at).is_none_or(|left| self.begins_within(now, at, left))
+    }
+
+    /// Is so much money enough for the beginning of a call, and for more bytes than are under way?
+    pub(super) fn begins_within(&self, now: Instant, at: usize, money: Money) -> bool {
+        let rates = self.rates(at);
+        let call = Call::beginning(self.wall(now), ByteCount(self.month_bytes(at)));
+        let more = rates.bytes_within(&call, money);
+        let is_more = more.is_none_or(|more| more > self.lines[at].config.under_way);
+        rates.price(&call) <= money && is_more
+    }
+
+    /// Does money keep from being raised each line that is meant, which may be one alone?
+    pub fn lacks_money(&self, now: Instant, which: Option<CarrierId>) -> bool {
+        let all = which.map_or(0..self.lines.len(), |one| one.0..one.0 + 1);
+        self.cannot_pay(now, all)
+    }
+
+    /// Can none of these lines be paid? What is there by itself is no line.
+    pub(super) fn cannot_pay(&self, now: Instant, all: impl IntoIterator<Item = usize>) -> bool {
+        let is_line = |at: &usize| self.lines.get(*at).is_some_and(|line| line.config.dialled);
+        let mut lines = all.into_iter().filter(is_line).peekable();
+        let has_call = |at: usize| self.lines[at].call.is_some();
+        lines.peek().is_some() && lines.all(|at| !has_call(at) && !self.affordable(now, at))
     }
 
     /// Does the budget allow more bytes than are under way, on a carrier that begins anew?

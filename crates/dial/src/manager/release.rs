@@ -164,10 +164,7 @@ impl Manager {
     fn held(&mut self, now: Instant, at: usize) -> Option<Reason> {
         let is_held = match self.lines[at].command {
             Some(command) => command == Command::Hold,
-            None => {
-                let serving = self.serving(now, self.config.rules.len() - 1);
-                self.command == Command::Hold && serving == [at]
-            }
+            None => self.command == Command::Hold && self.best_line(now) == Some(at),
         };
         if is_held {
             return Some(Reason::Ordered);
@@ -201,6 +198,15 @@ impl Manager {
             self.want(now, before, "a step of time");
         }
         Some(reason)
+    }
+
+    /// The first line that carries, in the order of what no rule is for.
+    fn best_line(&self, now: Instant) -> Option<usize> {
+        let carries = |at: &usize| {
+            let line = &self.lines[*at];
+            line.config.dialled && line.state.carries()
+        };
+        self.ranked(now, self.config.rules.len() - 1).into_iter().find(carries)
     }
 
     /// Something waits for this line.

@@ -5,7 +5,7 @@ use std::fmt;
 use units::{ByteCount, Duration, Instant};
 
 use super::state::{Reason, State};
-use super::{Command, HostSpending, Manager};
+use super::{Command, HostSpending, Manager, Spending};
 use crate::books::Name;
 use crate::money::{Currency, Money};
 use crate::rules::Action;
@@ -21,6 +21,8 @@ pub struct Why {
     pub lines: Vec<LineWhy>,
     /// What waits, rule by rule.
     pub waiting: Vec<WaitWhy>,
+    /// The month's budget, where it is used up, or nearly, and what it is in.
+    pub budget: Option<(Spending, Currency)>,
     /// Hosts that have used up the month's budget, or nearly, with what budgets are in.
     pub hosts: Vec<(HostSpending, Currency)>,
 }
@@ -44,6 +46,8 @@ pub struct LineWhy {
     pub not_before: Option<Duration>,
     /// It is left alone while there is another one.
     pub distrusted: bool,
+    /// Its own budget of the month, where that is used up, or nearly.
+    pub budget: Option<(Spending, Currency)>,
     /// The call's price so far.
     pub price: Option<(Money, Currency)>,
 }
@@ -65,6 +69,8 @@ pub struct WaitWhy {
     pub raises_in: Option<Duration>,
     /// The rule raises the line for nothing.
     pub never: bool,
+    /// Money keeps from being raised each line that may serve it.
+    pub lacks_money: bool,
 }
 
 impl Manager {
@@ -78,11 +84,13 @@ impl Manager {
             waited: now.since(p.since),
             raises_in: self.raises_at(now, &p).map(|at| at.since(now)),
             never: self.config.rules.get(p.rule).then == Action::Never,
+            lacks_money: self.cannot_pay(now, self.ranked(now, p.rule)),
         });
         Why {
             peer: self.config.peer.clone(),
             command: self.command,
             waiting: waiting.collect(),
+            budget: self.spending.map(|spending| (spending, self.config.currency)),
             hosts: self.host_spending().map(|host| (*host, self.config.currency)).collect(),
             lines: self.lines.iter().map(|line| line_why(line, now)).collect(),
         }
@@ -105,6 +113,7 @@ fn line_why(line: &super::Line, now: Instant) -> LineWhy {
         hangs_up_in: until,
         not_before: (down && again > now).then(|| again.since(now)),
         distrusted: line.distrusted(now).is_some(),
+        budget: line.own_budget.spending.map(|of| (of, line.config.tariff.currency())),
         price: line.call.as_ref().map(|c| (c.price, line.config.tariff.currency())),
     }
 }
@@ -129,6 +138,9 @@ impl fmt::Display for Why {
         for wait in &self.waiting {
             writeln!(f, "  {wait}")?;
         }
+        if let Some((spending, currency)) = &self.budget {
+            writeln!(f, "  the month's budget is {spending} {currency}")?;
+        }
         for (host, currency) in &self.hosts {
             writeln!(f, "  {host} {currency}")?;
         }
@@ -140,6 +152,13 @@ impl fmt::Display for HostSpending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.stopped { "is stopped by its" } else { "nearly used up its" };
         write!(f, "{} {what} budget: {} of {}", self.host, self.spent, self.of)
+    }
+}
+
+impl fmt::Display for Spending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.stopped { "used up" } else { "nearly used up" };
+        write!(f, "{what}: {} of {}", self.spent, self.of)
     }
 }
 
@@ -175,6 +194,9 @@ impl fmt::Display for LineWhy {
         if self.distrusted {
             write!(f, "; left alone until it holds")?;
         }
+        if let Some((spending, currency)) = &self.budget {
+            write!(f, "; its month's budget is {spending} {currency}")?;
+        }
         if let Some((price, currency)) = self.price {
             write!(f, "; {price} {currency} so far")?;
         }
@@ -191,6 +213,7 @@ impl fmt::Display for WaitWhy {
         match self.raises_in {
             None if self.never => write!(f, "; they never raise the line"),
             None => write!(f, "; they raise nothing by themselves"),
+            Some(_) if self.lacks_money => write!(f, "; money is left for no line"),
             Some(Duration::ZERO) => write!(f, "; they want the line now"),
             Some(left) => write!(f, "; they raise the line in {}", seconds(left)),
         }

@@ -1,8 +1,8 @@
 //! What the operator is told of a peer's lines.
 
-use control::{LineHost, LineReport, LineWaiting};
+use control::{LineBudget, LineHost, LineReport, LineWaiting};
 use dial::books::Host;
-use dial::manager::{CarrierId, Command, HostSpending, State, Why};
+use dial::manager::{CarrierId, Command, HostSpending, Spending, State, Why};
 use dial::money::{Currency, Money};
 use units::Instant;
 
@@ -14,6 +14,8 @@ const MOST_TOLD: usize = 256;
 impl ManagedLine {
     pub(super) fn report(&self, now: Instant) -> LineReport {
         let why = self.manager.why(now);
+        let own = why.lines.first().filter(|_| self.each.len() == 1).and_then(|line| line.budget);
+        let own = own.map(report_budget);
         let several = 0..if self.each.len() > 1 { self.each.len() } else { 0 };
         LineReport {
             command: command_name(why.command).to_owned(),
@@ -30,9 +32,11 @@ impl ManagedLine {
                     for_ms: w.waited.as_millis(),
                     raises_in_ms: w.raises_in.map(|d| d.as_millis()),
                     never: w.never,
+                    lacks_money: w.lacks_money,
                 })
                 .collect(),
             hosts: report_hosts(&why.hosts),
+            budget: why.budget.map(report_budget).or(own),
             ..self.report_of(&why, self.shown())
         }
     }
@@ -76,8 +80,18 @@ impl ManagedLine {
             price: line
                 .and_then(|l| l.price)
                 .map(|(price, currency)| format!("{price} {currency}")),
+            budget: line.and_then(|l| l.budget).map(report_budget),
             ..LineReport::default()
         }
+    }
+}
+
+fn report_budget((of, currency): (Spending, Currency)) -> LineBudget {
+    LineBudget {
+        spent: of.spent.to_string(),
+        budget: of.of.to_string(),
+        currency: currency.to_string(),
+        stopped: of.stopped,
     }
 }
 
@@ -93,6 +107,7 @@ fn command_name(command: Command) -> &'static str {
 /// Tells the log of a budget: a host's, or that of all.
 pub(super) fn tell_budget(peer: &str, host: Option<Host>, [spent, of]: [Money; 2], stopped: bool) {
     let what = match (host, stopped) {
+        (_, false) if spent >= of => "a month's budget is used up",
         (_, false) => "a month's budget is nearly used up",
         (None, true) => "a month's budget is used up: nothing that costs more is begun",
         (Some(_), true) => "a month's budget is used up: its host is stopped where it costs more",

@@ -160,6 +160,30 @@ fn a_terminal_that_is_there_serves_and_is_never_dialled() {
 }
 
 #[test]
+fn a_line_beside_a_terminal_that_works_is_raised_and_held_by_order() {
+    let mut bench = Bench::new(terminal_and_modem());
+    bench.up(A);
+    bench.says(Command::Up);
+    assert_eq!(bench.dialled(), [1], "though the terminal works");
+    bench.up(B);
+    assert_eq!((bench.manager.command(), bench.state(B)), (Command::Auto, "up"));
+    bench.pass(seconds(180));
+    assert_eq!(bench.hung_up().len(), 1, "then the rules decide");
+    bench.ended(B, "hung up from here");
+    bench.says(Command::Hold);
+    assert_eq!(bench.dialled(), [1]);
+    bench.up(B);
+    bench.pass(seconds(3_600));
+    assert_eq!((bench.work().len(), bench.state(A), bench.state(B)), (0, "up", "up"));
+    bench.says(Command::Auto);
+    bench.pass(seconds(180));
+    assert_eq!(
+        (bench.hung_up().len(), bench.cause(B).as_str()),
+        (1, "idle before the next step of time")
+    );
+}
+
+#[test]
 fn a_terminal_that_flaps_must_hold_longer_each_time() {
     let mut bench = Bench::new(terminal_and_modem());
     bench.waits(1, &ssh(), 60);

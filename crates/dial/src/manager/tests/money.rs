@@ -65,6 +65,40 @@ fn a_budget_of_bytes_ends_before_those_under_way_are_too_much() {
 }
 
 #[test]
+fn a_budget_that_is_used_up_is_told_beside_a_carrier_without_a_price() {
+    let tariff = Rates {
+        per_megabyte: price("0.10"),
+        ..Rates::per_minute(price("2.40"), seconds(1), Duration::ZERO)
+    };
+    let carriers = vec![
+        CarrierConfig::new("vsat", false, Tariff::free()),
+        CarrierConfig::new("lte", true, usd(tariff)),
+    ];
+    let mut config = ManagerConfig::new("shore", carriers, rules());
+    config.currency = "USD".parse().unwrap();
+    let of = |stop| Some(Budget { stop: price(stop), warn_percent: 80 });
+    let mut bench = Bench::new(ManagerConfig { budget: of("20"), ..config.clone() });
+    bench.waits(1, &ssh(), 60);
+    bench.up(B);
+    bench.pass(seconds(400));
+    bench.ended(B, "lost");
+    assert_eq!(bench.spent(), price("16"));
+    bench.manager.handle_config(ManagerConfig { budget: of("10"), ..config }).expect("the same");
+    bench.up(A);
+    bench.work();
+    let (spent, of) = (price("16"), price("10"));
+    let stop = Event::Budget { host: None, spent, of, stopped: true };
+    assert!(bench.told.contains(&stop), "{:?}", bench.told);
+    assert!(bench.manager.lacks_money(bench.now, None));
+    bench.ended(A, "no network");
+    bench.waits(1, &ssh(), 60);
+    assert_eq!(bench.dialled(), [0; 0]);
+    let why = bench.manager.why(bench.now).to_string();
+    assert!(why.contains("the month's budget is used up: 16.00 of 10.00 USD"), "{why}");
+    assert!(why.contains("money is left for no line"), "{why}");
+}
+
+#[test]
 fn two_calls_at_once_do_not_spend_the_same_money() {
     let rule = Rule { all: true, ..Rule::new("all", Match::default(), Action::Raise) };
     let rules = Rules::new(vec![rule], Vec::new(), Action::Raise).unwrap();
