@@ -5,13 +5,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use dial::books::{Books, Name};
 use link::keys::PublicKey;
+use units::{Duration, Instant};
 
+use crate::human;
 use crate::state_directory::{state_directory, write_whole};
 
 /// A ledger that has grown by so much is written anew in fewer lines.
@@ -19,11 +21,19 @@ const LONG: usize = 1 << 20;
 
 /// Where lines go.
 pub struct Ledger {
+    path: PathBuf,
     parts: Option<Sender<Part>>,
     writer: Option<JoinHandle<()>>,
     /// Bytes of lines since it was written anew, or opened.
     grown: usize,
+    /// The file could not be read, and is asked again then: until what it has is known nothing is
+    /// written over it.
+    unread: Option<Instant>,
+    trouble: Trouble,
 }
+
+/// Why the books cannot be written at the moment.
+type Trouble = Arc<Mutex<Option<String>>>;
 
 /// What is to be written.
 enum Part {
@@ -41,55 +51,72 @@ pub fn path(node: &PublicKey, peer: &PublicKey) -> Option<PathBuf> {
 
 impl Ledger {
     /// The books as they were left, and where to go on writing them. Tells which carriers were up
-    /// when the program ended.
-    pub fn open(node: &PublicKey, peer: &PublicKey) -> (Books, Ledger, Vec<Name>) {
-        let nowhere = Ledger { parts: None, writer: None, grown: 0 };
-        let Some(path) = path(node, peer) else {
-            crate::log!(Warn, "there is no state directory: the books are lost with the program");
-            return (Books::new(), nowhere, Vec::new());
-        };
-        match Ledger::at(&path) {
-            Ok(ledger) => ledger,
-            Err(why) => {
-                let file = path.display();
-                crate::log!(Error, "the books cannot be kept", file = file, why = why);
-                (Books::new(), nowhere, Vec::new())
+    /// when the program ended. Where the file can be read and not written the books go on from
+    /// it all the same, so that budgets hold.
+    pub fn open(now: Instant, node: &PublicKey, peer: &PublicKey) -> (Books, Ledger, Vec<Name>) {
+        match path(node, peer) {
+            Some(path) => Ledger::at(now, &path),
+            None => {
+                crate::log!(
+                    Warn,
+                    "there is no state directory: the books are lost with the program"
+                );
+                let ledger = Ledger::nowhere(PathBuf::new());
+                note(&ledger.trouble, Some("there is no state directory".to_owned()));
+                (Books::new(), ledger, Vec::new())
             }
         }
     }
 
-    fn at(path: &Path) -> io::Result<(Books, Ledger, Vec<Name>)> {
-        let bytes = match fs::read(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            other => other?,
+    fn nowhere(path: PathBuf) -> Ledger {
+        let (parts, writer, unread, trouble) = (None, None, None, Trouble::default());
+        Ledger { path, parts, writer, grown: 0, unread, trouble }
+    }
+
+    fn at(now: Instant, path: &Path) -> (Books, Ledger, Vec<Name>) {
+        let mut ledger = Ledger::nowhere(path.to_owned());
+        let bytes = match read(path) {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                let file = path.display();
+                crate::log!(Error, "the books cannot be read", file = file, why = why);
+                note(&ledger.trouble, Some(human::reason(&why)));
+                ledger.unread = Some(now + READ_AGAIN);
+                return (Books::new(), ledger, Vec::new());
+            }
         };
         let replay = Books::replay(&bytes);
         let mut books = replay.books;
-        if replay.damaged > 0 {
-            let file = path.display();
-            let lines = replay.damaged;
-            crate::log!(
-                Warn,
-                "damaged lines of the books were left out",
-                file = file,
-                lines = lines
-            );
-        }
+        warn_of_damage(path, replay.damaged);
+        ledger.begin(replay.valid);
         if replay.valid > LONG {
-            write_whole(path, &books.compact())?;
-        } else {
-            open(path)?.set_len(replay.valid as u64)?;
+            ledger.send(Part::Anew(books.compact()));
         }
+        (books, ledger, replay.broken)
+    }
+
+    /// From now on a thread writes, behind so many bytes of the file.
+    fn begin(&mut self, whole: usize) {
         let (parts, wanted) = channel();
-        let mut file = LedgerFile { file: open(path)?, path: path.to_owned() };
-        let writer =
-            thread::Builder::new().name("ledger".into()).spawn(move || file.write(&wanted))?;
-        let ledger = Ledger { parts: Some(parts), writer: Some(writer), grown: 0 };
-        Ok((books, ledger, replay.broken))
+        let (path, trouble) = (self.path.clone(), Trouble::clone(&self.trouble));
+        let mut file = LedgerFile { file: None, path, whole: whole as u64, trouble };
+        let thread = thread::Builder::new().name("ledger".into());
+        match thread.spawn(move || file.write(&wanted)) {
+            Ok(writer) => (self.parts, self.writer) = (Some(parts), Some(writer)),
+            Err(why) => {
+                let file = self.path.display();
+                crate::log!(Error, "the books cannot be written", file = file, why = why);
+                note(&self.trouble, Some(human::reason(&why)));
+            }
+        }
     }
 
     /// Writes what the books have to say.
-    pub fn keep(&mut self, books: &mut Books) {
+    pub fn keep(&mut self, now: Instant, books: &mut Books) {
+        if self.unread.is_some() && !self.reads_late(now, books) {
+            while books.poll_record().is_some() {}
+            return;
+        }
         while let Some(line) = books.poll_record() {
             self.grown += line.len();
             self.send(Part::Line(line));
@@ -98,6 +125,31 @@ impl Ledger {
             self.grown = 0;
             self.send(Part::Anew(books.compact()));
         }
+    }
+
+    /// Can what could not be read at the start be read now? Then the books have it, too.
+    fn reads_late(&mut self, now: Instant, books: &mut Books) -> bool {
+        if self.unread.is_some_and(|again| now < again) {
+            return false;
+        }
+        match read(&self.path) {
+            Ok(bytes) => {
+                warn_of_damage(&self.path, books.take_in(&bytes));
+                self.unread = None;
+                self.begin(bytes.len());
+                self.send(Part::Anew(books.compact()));
+            }
+            Err(why) => {
+                note(&self.trouble, Some(human::reason(&why)));
+                self.unread = Some(now + READ_AGAIN);
+            }
+        }
+        self.unread.is_none()
+    }
+
+    /// Why the books cannot be written at the moment; they are kept in memory meanwhile.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn send(&self, part: Part) {
@@ -116,21 +168,31 @@ impl Ledger {
 }
 
 /// What could not be written is tried again after so long.
-const AGAIN: Duration = Duration::from_secs(10);
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(10);
+/// The same of what could not be read.
+const READ_AGAIN: Duration = Duration::from_secs(10);
 
 struct LedgerFile {
-    file: File,
+    /// `None`: it is to be opened.
+    file: Option<File>,
     path: PathBuf,
+    /// Bytes of whole lines when it was read; what is behind them when it is first opened was torn.
+    whole: u64,
+    trouble: Trouble,
 }
 
 impl LedgerFile {
-    /// Writes until nobody has more. What the disk refuses is kept, and tried again: it is bounded,
-    /// because what the books say anew stands for all before.
+    /// Writes until nobody has more. What the disk refuses is kept, and tried again, after a while
+    /// and with each line that follows: it is bounded, because what the books say anew stands for
+    /// all before.
     fn write(&mut self, wanted: &Receiver<Part>) {
         let (mut anew, mut text) = (None, String::new());
         let mut told = false;
+        let mut first = wanted.try_recv().map_err(|why| match why {
+            TryRecvError::Empty => RecvTimeoutError::Timeout,
+            TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+        });
         loop {
-            let first = wanted.recv_timeout(AGAIN);
             let is_last = matches!(first, Err(RecvTimeoutError::Disconnected));
             for part in first.into_iter().chain(wanted.try_iter()) {
                 match part {
@@ -138,8 +200,15 @@ impl LedgerFile {
                     Part::Anew(bytes) => (anew, text) = (Some(bytes), String::new()),
                 }
             }
-            match self.write_parts(&mut anew, &mut text) {
-                Ok(()) => told = false,
+            let result = self.write_parts(&mut anew, &mut text);
+            note(&self.trouble, result.as_ref().err().map(human::reason));
+            match result {
+                Ok(()) if told => {
+                    told = false;
+                    let path = self.path.display();
+                    crate::log!(Info, "the books are written again", file = path);
+                }
+                Ok(()) => {}
                 Err(why) if is_last || !told => {
                     told = true;
                     let path = self.path.display();
@@ -150,31 +219,62 @@ impl LedgerFile {
             if is_last {
                 return;
             }
+            first = wanted.recv_timeout(AGAIN);
         }
     }
 
     fn write_parts(&mut self, anew: &mut Option<Vec<u8>>, text: &mut String) -> io::Result<()> {
         if let Some(bytes) = &anew {
             write_whole(&self.path, bytes)?;
-            self.file = open(&self.path)?;
+            (self.file, self.whole) = (None, bytes.len() as u64);
             *anew = None;
         }
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                let file = open(&self.path)?;
+                if file.metadata()?.len() > self.whole {
+                    file.set_len(self.whole)?;
+                }
+                file
+            }
+        };
+        let file = self.file.insert(file);
         if !text.is_empty() {
-            self.append(text)?;
+            append(file, text)?;
             text.clear();
         }
         Ok(())
     }
+}
 
-    /// Writes all of it behind what there is, or nothing.
-    fn append(&mut self, text: &str) -> io::Result<()> {
-        let whole = self.file.metadata()?.len();
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
-        if written.is_err() {
-            // A torn line would spoil the next one.
-            let _ = self.file.set_len(whole);
-        }
-        written
+/// Writes all of it behind what there is, or nothing.
+fn append(file: &mut File, text: &str) -> io::Result<()> {
+    let whole = file.metadata()?.len();
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
+    if written.is_err() {
+        // A torn line would spoil the next one.
+        let _ = file.set_len(whole);
+    }
+    written
+}
+
+fn note(trouble: &Trouble, why: Option<String>) {
+    *trouble.lock().unwrap_or_else(PoisonError::into_inner) = why;
+}
+
+/// What the file has; nothing where there is none.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+fn warn_of_damage(path: &Path, lines: usize) {
+    if lines > 0 {
+        let file = path.display();
+        crate::log!(Warn, "damaged lines of the books were left out", file = file, lines = lines);
     }
 }
 
@@ -187,29 +287,95 @@ fn open(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
+    /// 2.50 for a month.
+    fn fee(books: &mut Books, month: u64) {
+        let at = dial::calendar::Wall(month * 31 * 86_400);
+        let currency = "USD".parse().expect("a currency");
+        books.fee(at, &"shore".into(), &"line".into(), currency, "2.50".parse().expect("money"));
+    }
+
+    fn sum(books: &Books) -> u64 {
+        let lines = books.query(&dial::books::Query::all(dial::books::By::Peer));
+        lines.iter().map(|l| l.sums.price.to_cents()).sum::<u64>()
+    }
+
+    fn on_disk(path: &Path) -> u64 {
+        sum(&Books::replay(&fs::read(path).unwrap_or_default()).books)
+    }
+
+    /// Waits for what the thread does.
+    fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+        for _ in 0..500 {
+            if is_so() {
+                return;
+            }
+            thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("{what}");
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = format!("bentpipe-ledger-{name}-{}", std::process::id());
+        let dir = std::env::temp_dir().join(dir);
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).expect("a directory");
+        dir
+    }
+
+    #[test]
+    fn what_could_not_be_written_from_the_start_on_is_written_when_it_can_be() {
+        let dir = scratch("unwritable");
+        // Not even root writes into a directory that is not there.
+        let path = dir.join("later").join("ship.ledger");
+        let (mut books, mut ledger, _) = Ledger::at(Instant::ZERO, &path);
+        wait_for("it is told", || ledger.trouble().is_some());
+        fee(&mut books, 1);
+        ledger.keep(Instant::ZERO, &mut books);
+        wait_for("it is still told", || ledger.trouble().is_some());
+        assert_eq!((sum(&books), on_disk(&path)), (250, 0), "the books go on in memory");
+        fs::create_dir(dir.join("later")).expect("made");
+        fee(&mut books, 2);
+        ledger.keep(Instant::ZERO, &mut books);
+        wait_for("all is written", || on_disk(&path) == 500);
+        wait_for("nothing is told", || ledger.trouble().is_none());
+        ledger.finish();
+        fs::remove_dir_all(&dir).expect("it is there");
+    }
+
+    #[test]
+    fn books_that_cannot_be_read_at_the_start_are_taken_in_later_and_never_written_over() {
+        let dir = scratch("unreadable");
+        let (path, aside) = (dir.join("ship.ledger"), dir.join("aside"));
+        let (mut books, mut ledger, _) = Ledger::at(Instant::ZERO, &path);
+        fee(&mut books, 1);
+        ledger.keep(Instant::ZERO, &mut books);
+        ledger.finish();
+        // Not even root reads a directory as a file.
+        fs::rename(&path, &aside).and_then(|()| fs::create_dir(&path)).expect("put aside");
+        let (mut books, mut ledger, _) = Ledger::at(Instant::ZERO, &path);
+        assert!(ledger.trouble().is_some());
+        fee(&mut books, 2);
+        ledger.keep(Instant::ZERO, &mut books);
+        fs::remove_dir(&path).and_then(|()| fs::rename(&aside, &path)).expect("put back");
+        ledger.keep(Instant::ZERO + READ_AGAIN, &mut books);
+        assert_eq!(sum(&books), 500);
+        ledger.finish();
+        assert_eq!((on_disk(&path), ledger.trouble()), (500, None));
+        fs::remove_dir_all(&dir).expect("it is there");
+    }
+
     #[test]
     fn books_go_on_where_they_were_left_and_a_torn_line_is_cut_off() {
         let path = std::env::temp_dir().join(format!("bentpipe-ledger-{}", std::process::id()));
-        let name: dial::books::Name = "shore".into();
-        let currency = "USD".parse().expect("a currency");
-        let fee = |books: &mut Books, month: u64| {
-            let at = dial::calendar::Wall(month * 31 * 86_400);
-            let price = "2.50".parse().expect("money");
-            books.fee(at, &name, &"line".into(), currency, price);
-        };
         for round in 1..=3u64 {
-            let (mut books, mut ledger, _) = Ledger::at(&path).expect("a ledger");
-            let sum = |books: &Books| {
-                let lines = books.query(&dial::books::Query::all(dial::books::By::Peer));
-                lines.iter().map(|l| l.sums.price.to_cents()).sum::<u64>()
-            };
+            let (mut books, mut ledger, _) = Ledger::at(Instant::ZERO, &path);
             assert_eq!(sum(&books), (round - 1) * 250);
             fee(&mut books, round);
-            ledger.keep(&mut books);
+            ledger.keep(Instant::ZERO, &mut books);
             if round == 2 {
                 // As after a megabyte of lines.
                 ledger.grown = LONG + 1;
-                ledger.keep(&mut books);
+                ledger.keep(Instant::ZERO, &mut books);
             }
             ledger.finish();
             // A power cut in the middle of a line.

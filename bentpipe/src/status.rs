@@ -284,6 +284,12 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
     for path in &link.paths {
         put!(out, "  path         {path}");
     }
+    if let Some(why) = &link.books_unwritten {
+        put!(out, "  books        cannot be written: {why}; kept in memory until they can be");
+    }
+    if let Some(budget) = link.line.iter().find_map(|line| line.budget.as_ref()) {
+        put!(out, "  budget       {budget}");
+    }
     for host in link.line.iter().flat_map(|line| &line.hosts) {
         put!(out, "  budget       {host}");
     }

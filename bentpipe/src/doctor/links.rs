@@ -16,6 +16,7 @@ pub(super) fn checks(file: &Path, status: &miette::Result<Status>) -> Vec<Check>
             for l in &status.links {
                 checks.push(link(l, &status.node.public_key));
                 checks.extend(disagreements(l));
+                checks.extend(books(l));
             }
             checks.extend(status.one_sided.iter().map(one_sided));
             checks.extend(strangers(status));
@@ -93,6 +94,15 @@ fn disagreements(link: &LinkStatus) -> impl Iterator<Item = Check> {
         let mend = "mend one of the two files, then `systemctl reload` or SIGHUP there";
         Check::warn("link", format!("{}: {told}", link.peer), mend)
     })
+}
+
+/// What calls cost is forgotten if the gateway ends before it is on the disk.
+fn books(link: &LinkStatus) -> Option<Check> {
+    let why = link.books_unwritten.as_ref()?;
+    let finding = format!("{}: what it costs cannot be written: {why}", link.peer);
+    let mend = "look at the state directory (/var/lib/bentpipe for root): its owner and rights, \
+                `lsattr`, and whether the disk is full or read-only; do not stop the gateway before";
+    Some(Check::warn("books", finding, mend))
 }
 
 /// A link without a gateway at its far end: nobody there tells how it is.

@@ -183,6 +183,10 @@ pub struct LinkStatus {
     /// Its line, where it is not always up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<crate::LineReport>,
+    /// Why the books of what it costs cannot be written to the disk: they are kept in memory, and
+    /// written as soon as they can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub books_unwritten: Option<String>,
     /// Streams that are open.
     pub streams_open: u64,
     /// Streams since the start.

@@ -144,6 +144,24 @@ impl Books {
         Replay { books, valid, damaged, broken }
     }
 
+    /// Takes in a ledger that could not be read before these books began: what it has was paid, too.
+    /// Answers how many of its lines were damaged. The ledger is to be written anew then
+    /// ([`Books::compact`]), because sessions of both may have the same numbers.
+    pub fn take_in(&mut self, ledger: &[u8]) -> usize {
+        let Replay { books: earlier, damaged, .. } = Books::replay(ledger);
+        for (cell, sums) in earlier.cells {
+            self.add(cell, &sums);
+        }
+        for ((month, currency, peer, carrier), price) in earlier.fees {
+            if !self.fees.contains_key(&(month, currency, peer.clone(), carrier.clone())) {
+                self.apply(Record::Fee { month, peer, carrier, currency, price });
+            }
+        }
+        let free = RECENT.saturating_sub(self.recent.len());
+        earlier.recent.into_iter().rev().take(free).for_each(|s| self.recent.push_front(s));
+        damaged
+    }
+
     /// The lines of a new ledger that says the same in fewer lines. Sessions that go on stay what
     /// they are. What [`Books::poll_record`] has not given yet is in it, and is dropped.
     pub fn compact(&mut self) -> Vec<u8> {

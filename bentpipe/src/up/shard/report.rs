@@ -137,6 +137,7 @@ impl Shard {
             path_mtu: session.map(|s| u64::from(s.path_mtu())),
             paths: self.path_reports(now, peer),
             line: self.line_report(now, peer.id),
+            books_unwritten: self.books_unwritten(peer.id),
             streams_open: session.map_or(0, |s| s.streams() as u64),
             streams_total: s.streams_total,
             repaired_packets: s.recovered + s.peer_recovered,

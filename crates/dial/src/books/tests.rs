@@ -245,3 +245,25 @@ proptest! {
         prop_assert!(total(&cut.books) <= total(&books));
     }
 }
+
+#[test]
+fn a_ledger_that_is_read_late_counts_beside_what_was_paid_meanwhile() {
+    let (_, text) = example();
+    let mut books = Books::new();
+    books.fee(NOON, &name("shore"), &name("vsat"), usd(), money("400"));
+    let over = start(&mut books, "inmarsat");
+    books.end(over, seconds(10), money("2.00"), "idle");
+    let goes_on = start(&mut books, "iridium");
+    books.mark(goes_on, seconds(61), money("0.50"));
+    assert_eq!(books.take_in(text.as_bytes()), 0);
+    let spent = |books: &Books| books.spent_on(NOON, usd(), &name("shore")).to_string();
+    assert_eq!(spent(&books), "411.51");
+    let anew = books.compact();
+    books.mark(goes_on, seconds(200), money("1.00"));
+    let more = ledger(&mut books);
+    let again = Books::replay(&[anew, more.into_bytes()].concat()).books;
+    assert_eq!(
+        (spent(&again).as_str(), again.spent_on(NOON, usd(), &name("shore"))),
+        ("412.01", books.spent_on(NOON, usd(), &name("shore")))
+    );
+}

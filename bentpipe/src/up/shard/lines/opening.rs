@@ -42,7 +42,7 @@ impl Shard {
     ) {
         let Some(settings) = &peer.line else { return };
         let node = self.config.node.private_key.public();
-        let ledger = Ledger::open(node, &peer.public_key);
+        let ledger = Ledger::open(now, node, &peer.public_key);
         let manager = match Manager::new(settings.manager.clone(), now, wall(settings.clock)) {
             Ok(mut manager) => {
                 manager.handle_zone(&settings.zone);
@@ -179,7 +179,7 @@ fn end(line: &mut ManagedLine, now: Instant, why: &str) {
         }
     }
     line.beside.end(now, &mut line.manager, &mut line.books, why);
-    line.ledger.keep(&mut line.books);
+    line.ledger.keep(now, &mut line.books);
 }
 
 /// Waits until the carriers are dropped and the books are on the disk.

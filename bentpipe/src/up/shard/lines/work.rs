@@ -66,6 +66,11 @@ impl Shard {
         line.map(|line| line.report(now))
     }
 
+    /// Why the books of what the link to this peer costs cannot be written.
+    pub(in crate::up::shard) fn books_unwritten(&self, id: PeerId) -> Option<String> {
+        self.lines.iter().find(|line| line.peer == id)?.ledger.trouble()
+    }
+
     /// What 1,000,000 bytes over the link to this peer cost, in millionths of the currency, by the
     /// carrier by which everything goes now, or by the line that would be raised where nothing
     /// does. Such as
@@ -194,7 +199,7 @@ impl Shard {
         }
         self.stop_hosts(now, at);
         let line = &mut self.lines[at];
-        line.ledger.keep(&mut line.books);
+        line.ledger.keep(now, &mut line.books);
     }
 
     fn do_work(&mut self, now: Instant, at: usize, work: Work) {
@@ -224,6 +229,7 @@ impl Shard {
             Work::Tell(Event::LineBudget { carrier, spent, of, stopped }) => {
                 let what = match stopped {
                     true => "a line's budget is used up: it is raised for nothing that costs more",
+                    false if spent >= of => "a line's budget is used up",
                     false => "a line's budget is nearly used up",
                 };
                 let name = line.title(carrier.0);
