@@ -25,6 +25,7 @@ mod harness;
 mod hostile;
 mod hostile_peer;
 mod line;
+mod line_by_hand;
 mod line_lost;
 mod line_rules;
 mod line_several;

@@ -52,6 +52,8 @@ pub enum PathCause {
     Missed,
     /// This node put it down.
     Down,
+    /// Its line is not raised.
+    Unraised,
     /// The peer put it down.
     PeerDown,
     /// Its interface has no link.
@@ -78,6 +80,7 @@ impl PathCause {
             PathCause::Unheard => "the peer is heard but does not hear",
             PathCause::Missed => "the peer hears nothing",
             PathCause::Down => "put down by command",
+            PathCause::Unraised => "its line is not raised",
             PathCause::PeerDown => "put down at the peer",
             PathCause::NoLink => "its interface has no link",
             PathCause::Held => "it failed and is left alone until it has held",

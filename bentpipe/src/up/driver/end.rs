@@ -1,5 +1,6 @@
 //! What the operator asks for, by signal or by the admin API, and the end.
 
+use dial::manager::CarrierId;
 use os::poll::Signal;
 use units::{Duration, Instant};
 
@@ -66,7 +67,7 @@ impl Driver {
                     }
                 }
                 admin::Request::Path { peer, path, command } => {
-                    match this.path_of(&peer, &path, command) {
+                    match this.path_of(now, &peer, &path, command) {
                         Ok((shard, key, which)) => {
                             paths.push((shard, key, which, command));
                             admin::Answer::Done
@@ -75,7 +76,7 @@ impl Driver {
                     }
                 }
                 admin::Request::Line { peer, line, command } => {
-                    match this.line_of(&peer, line.as_deref(), &command) {
+                    match this.line_of(now, &peer, line.as_deref(), &command) {
                         Ok((shard, key, which)) => {
                             lines.push((shard, key, which, command));
                             admin::Answer::Done
@@ -215,6 +216,7 @@ impl Driver {
     /// shard knows its paths; a path of another's that is not there is told in the log.
     fn path_of(
         &self,
+        now: Instant,
         name: &str,
         path: &str,
         command: admin::PathCommand,
@@ -226,7 +228,8 @@ impl Driver {
             _ => Which::of(&peer.config, path)?,
         };
         if peer.shard == 0 {
-            self.shard.find_path(&peer.config.public_key, which)?;
+            let found = self.shard.find_path(&peer.config.public_key, which)?;
+            self.shard.may_set(now, found, command)?;
         }
         Ok((peer.shard, peer.config.public_key, which))
     }
@@ -234,6 +237,7 @@ impl Driver {
     /// The shard and key of a peer whose link is not always up, and which of its lines is meant.
     fn line_of(
         &self,
+        now: Instant,
         name: &str,
         which: Option<&str>,
         command: &LineCommand,
@@ -272,6 +276,12 @@ impl Driver {
                 "peer \"{name}\" has no line \"{which}\"; it has {}",
                 known.join(", ")
             ));
+        }
+        let is_raise = matches!(command, LineCommand::Up | LineCommand::Hold);
+        let place = which.and_then(|which| line.names().position(|name| **name == *which));
+        let mut known = self.shard.lines.iter().filter(|line| line.is_of(&peer.config));
+        if let Some(known) = known.next().filter(|_| is_raise) {
+            known.may_raise(now, place.map(CarrierId))?;
         }
         Ok((peer.shard, peer.config.public_key, which.map(str::to_owned)))
     }

@@ -170,13 +170,14 @@ impl Shard {
             }
             LinkEvent::Using(path, why) => {
                 let told = self.relay.endpoint.path_name(id, path);
+                let because = self.cause_of(id, path, why).why();
                 let path = self.known(id).map(|p| super::paths::name_of(p, path, told));
                 crate::log!(
                     Info,
                     "everything goes by another path",
                     peer = name,
                     path = path.unwrap_or_default(),
-                    because = self.cause_of(id, why).why()
+                    because = because
                 );
             }
             LinkEvent::NothingReceived(since) => {

@@ -115,6 +115,10 @@ impl Shard {
         {
             return Err(BARRED.to_owned());
         }
+        self.may_set(now, (peer, path), command)?;
+        if command == PathCommand::Use {
+            self.raise_to_use(now, peer, path);
+        }
         let endpoint = &mut self.relay.endpoint;
         match command {
             PathCommand::Use => endpoint.use_path(now, peer, Some(path)),
@@ -155,8 +159,8 @@ impl Shard {
         let why = self.relay.endpoint.why(peer.id);
         let reports = paths.iter().map(|path| {
             let mut report = report(now, peer, path, why);
-            if report.state == PathState::Down && self.is_barred(peer.id, path) {
-                report.cause = Some(PathCause::Budget);
+            if report.state == PathState::Down {
+                report.cause = Some(self.cause_of_down(peer.id, path));
             }
             report
         });
@@ -246,7 +250,11 @@ fn report(now: Instant, peer: &KnownPeer, path: &PathStatus, why: Why) -> PathRe
         name: name_of(peer, path.id, path.name),
         number: path.id.number().into(),
         state,
-        cause: if path.is_active { Some(cause(why)) } else { path.fault.map(cause) },
+        // That nothing else is there makes no path one that works.
+        cause: match state {
+            PathState::InUse => Some(cause(why)),
+            _ => path.fault.map(cause),
+        },
         held_ms: path.held_until.map(|t| t.since(now).as_millis()),
         classes: classes_of(&peer.config, path),
         endpoint: path.remote.map(|remote| remote.to_string()),

@@ -38,9 +38,9 @@ impl Shard {
             }
             LinkEvent::Moved(_, to) => Some(Event::LinkMoved { address: to.to_string() }),
             LinkEvent::Using(path, why) => self.peers.with_id(id).map(|peer| {
-                let told = self.relay.endpoint.path_name(id, path);
-                let path = paths::name_of(peer, path, told);
-                Event::Path { path, cause: self.cause_of(id, why) }
+                let (told, cause) =
+                    (self.relay.endpoint.path_name(id, path), self.cause_of(id, path, why));
+                Event::Path { path: paths::name_of(peer, path, told), cause }
             }),
             // The log and the status tell it.
             LinkEvent::OverItsPart => None,

@@ -157,6 +157,28 @@ impl ManagedLine {
         self.key == peer.public_key
     }
 
+    /// What commands call a line.
+    pub(super) fn own_name(&self, line: CarrierId) -> String {
+        let of_several = self.settings.names().nth(line.0).filter(|_| self.each.len() > 1);
+        of_several.map_or_else(|| self.name.clone(), |name| format!("{} {name}", self.name))
+    }
+
+    /// May the operator raise this line, or any? Not where no money is left for it.
+    pub(in crate::up) fn may_raise(
+        &self,
+        now: Instant,
+        which: Option<CarrierId>,
+    ) -> Result<(), String> {
+        if !self.manager.lacks_money(now, which) {
+            return Ok(());
+        }
+        Err(format!(
+            "the month's budget is used up, and no line to \"{}\" is raised: write a higher \
+             `budget` and reload, or wait for the next month",
+            self.name
+        ))
+    }
+
     /// Is a line up?
     pub(super) fn is_any_up(&self) -> bool {
         self.each.iter().any(|one| self.is_up(one.id))

@@ -9,7 +9,7 @@ use units::Instant;
 
 use super::beside::LOOK;
 use super::managed::ManagedLine;
-use crate::admin::PathCause;
+use crate::admin::{LineCommand, PathCause, PathCommand};
 use crate::up::shard::Shard;
 use crate::up::shard::paths::cause;
 
@@ -85,16 +85,58 @@ impl Shard {
         status.is_some_and(|status| self.is_barred(peer, &status))
     }
 
-    /// Why everything goes by another path of the peer.
-    pub(in crate::up::shard) fn cause_of(&self, peer: PeerId, why: Why) -> PathCause {
-        let barred = |line: &ManagedLine| {
-            let carriers = &line.beside.carriers;
-            line.peer == peer && carriers.iter().any(|(id, _)| line.manager.is_barred(*id))
-        };
-        match why {
-            Why::Down if self.lines.iter().any(barred) => PathCause::Budget,
-            _ => cause(why),
+    /// Why everything goes by this path of the peer, and no more by another.
+    pub(in crate::up::shard) fn cause_of(&self, peer: PeerId, to: PathId, why: Why) -> PathCause {
+        if why != Why::Down {
+            return cause(why);
         }
+        let paths = self.relay.endpoint.paths(Instant::ZERO, peer);
+        let down = paths.iter().filter(|path| path.id != to && !path.is_up);
+        let causes: Vec<PathCause> = down.map(|path| self.cause_of_down(peer, path)).collect();
+        // What is down by command has been so for longer, where another one went by itself.
+        let other = causes.into_iter().find(|cause| *cause != PathCause::Down);
+        other.unwrap_or(PathCause::Down)
+    }
+
+    /// Why this node sends nothing on a path.
+    pub(in crate::up::shard) fn cause_of_down(&self, peer: PeerId, path: &PathStatus) -> PathCause {
+        match self.unraised(peer, path.id) {
+            _ if self.is_barred(peer, path) => PathCause::Budget,
+            Some(_) => PathCause::Unraised,
+            None => PathCause::Down,
+        }
+    }
+
+    /// The line that a path goes by, if it is not raised.
+    fn unraised(&self, peer: PeerId, path: PathId) -> Option<(&ManagedLine, CarrierId)> {
+        let line = self.lines.iter().find(|line| line.peer == peer && line.settings.raises)?;
+        let one = line.each.iter().find(|one| one.path == Some(path))?;
+        (!line.is_up(one.id)).then_some((line, one.id))
+    }
+
+    /// May a command for a path be given? It may not set up a path whose line is not raised: nobody
+    /// would pay for what crosses. `use` raises the line, as `link up` does.
+    pub(in crate::up) fn may_set(
+        &self,
+        now: Instant,
+        (peer, path): (PeerId, PathId),
+        command: PathCommand,
+    ) -> Result<(), String> {
+        match (command, self.unraised(peer, path)) {
+            (PathCommand::Up, Some((line, id))) => Err(format!(
+                "the line of this carrier is not raised: `bentpipe link up {}` raises it",
+                line.own_name(id)
+            )),
+            (PathCommand::Use, Some((line, id))) => line.may_raise(now, Some(id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The line of a path that is to be used is raised, if it is not yet.
+    pub(in crate::up::shard) fn raise_to_use(&mut self, now: Instant, peer: PeerId, path: PathId) {
+        let Some((line, id)) = self.unraised(peer, path) else { return };
+        let (key, name) = (line.key, line.settings.names().nth(id.0).cloned());
+        self.command_line(now, &key, name.as_deref(), LineCommand::Up);
     }
 
     /// Does the month's budget keep the peer's packets off a path?

@@ -1,0 +1,119 @@
+//! A line that stands beside a carrier is tried by hand: raised, held and used while the other works,
+//! and what the operator is told of it and of its money (R-DDR, R-VIRTUAL, R-COST).
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use bentpipe::admin::{PathCause, PathState};
+use bentpipe_lab::emulate::EmulatorHandle;
+use units::BitRate;
+
+use crate::gateway::{Gateway, PROGRAM};
+use crate::harness::{Plan, SATELLITE, World, root, run, said, wait_for};
+use crate::line::{calls, line, link, wait_for_state};
+use crate::paths::{command, path, second_link, wait_for_path};
+
+/// A ship with a carrier that is always there, and beside it a line of commands with such a budget,
+/// at a dollar a second.
+fn ship(budget: &str) -> (World, EmulatorHandle) {
+    let mut plan = Plan { rate: BitRate::from_mbps(10), delay_ms: 20, ..Plan::default() };
+    plan.b.listen = "0.0.0.0:4500".into();
+    let mut world = World::without_gateways(&plan);
+    let nodes = [(&world.gwa, "198.51.100.1/24"), (&world.gwb, "198.51.100.2/24")];
+    let second = second_link(nodes, [BitRate::from_mbps(6); 2], 10);
+    let calls = world.a.dir().join("calls").display().to_string();
+    let table = format!(
+        "budget = {budget:?}\n\
+         [peer.line]\ncarrier = \"lte\"\nraise = \"echo raised >> {calls}\"\n\
+         drop = \"echo dropped >> {calls}\"\nidle = \"3s\"\n\
+         tariff = {{ currency = \"USD\", per_minute = \"60\", increment = \"1s\" }}\n\
+         [[peer.carrier]]\nname = \"vsat\"\ninterface = {SATELLITE:?}\nprobe = \"1s\"\n\
+         [[peer.carrier]]\nname = \"lte\"\ninterface = \"sat1\"\n\
+         endpoint = \"198.51.100.2:4500\"\nprobe = \"1s\"\n\
+         link = {{ send = \"6Mbit\", receive = \"6Mbit\", delay = \"10ms\" }}\n"
+    );
+    world.a.configure(|s| s.peer = table);
+    for gateway in [&mut world.b, &mut world.a] {
+        gateway.start();
+        gateway.wait_for_log("bentpipe is up");
+    }
+    wait_for("the carrier that is always there", || match path(&world.a, "vsat") {
+        path if path.state == PathState::InUse => Ok(()),
+        path => Err(format!("{path:?}")),
+    });
+    (world, second)
+}
+
+fn path_must(gateway: &Gateway, args: &[&str]) {
+    let output = command(gateway, args);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn a_line_beside_a_carrier_that_works_is_raised_held_and_used_by_hand() {
+    if !root() {
+        return;
+    }
+    let (world, _second) = ship("1000");
+    let ship = &world.a;
+    assert_eq!((path(ship, "lte").state, calls(ship).len()), (PathState::Down, 0));
+    assert_eq!(path(ship, "lte").cause, Some(PathCause::Unraised));
+    link(ship, "up");
+    assert_eq!(wait_for_state(ship, "up").cause, "ordered from here");
+    assert_eq!(path(ship, "vsat").state, PathState::InUse, "the other is still preferred");
+    wait_for_state(ship, "down");
+    assert_eq!(path(ship, "lte").cause, Some(PathCause::Unraised), "nobody put it down");
+    link(ship, "hold");
+    wait_for_state(ship, "up");
+    thread::sleep(Duration::from_secs(6));
+    assert_eq!((line(ship).state.as_str(), line(ship).command.as_str()), ("up", "hold"));
+    link(ship, "auto");
+    wait_for_state(ship, "down");
+    assert_eq!(calls(ship), ["raised", "dropped", "raised", "dropped"]);
+    // A path is not set up behind the back of its line.
+    let refused = command(ship, &["up", "lte"]);
+    assert!(!refused.status.success());
+    assert!(
+        said(&refused).contains("the line of this carrier is not raised"),
+        "{}",
+        said(&refused)
+    );
+    // What is to be used is raised.
+    path_must(ship, &["use", "lte"]);
+    wait_for_path([&world.a, &world.b], "lte", PathState::InUse);
+    assert_eq!(path(ship, "lte").cause, Some(PathCause::Chosen));
+    path_must(ship, &["auto"]);
+    path_must(ship, &["down", "vsat"]);
+    let vsat = path(ship, "vsat");
+    assert_eq!((vsat.state, vsat.cause), (PathState::Down, Some(PathCause::Down)));
+    wait_for_state(ship, "down");
+    let vsat = path(ship, "vsat");
+    assert_eq!((vsat.state, vsat.cause), (PathState::Down, Some(PathCause::Down)), "none is left");
+}
+
+#[test]
+fn a_budget_that_is_used_up_is_told_wherever_the_line_is_asked_for() {
+    if !root() {
+        return;
+    }
+    let (world, _second) = ship("3");
+    let ship = &world.a;
+    link(ship, "hold");
+    wait_for_state(ship, "up");
+    ship.wait_for_log("a month's budget is used up: nothing that costs more is begun");
+    wait_for_state(ship, "down");
+    let why = link(ship, "why");
+    let status = ship.must(&["status"]);
+    for said in [why, status] {
+        let (used, end) = ("the month's budget is used up, ", "nothing that costs more is begun");
+        assert!(said.contains(used) && said.contains(end), "{said}");
+    }
+    let socket = ship.socket();
+    let mut up = Command::new(PROGRAM);
+    let up = run(up.arg("link").arg("--socket").arg(socket).args(["up", "far"]));
+    for refused in [up, command(ship, &["use", "lte"])] {
+        assert!(!refused.status.success());
+        assert!(said(&refused).contains("the month's budget is used up"), "{}", said(&refused));
+    }
+}
