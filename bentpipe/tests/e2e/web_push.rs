@@ -252,7 +252,9 @@ fn a_line_that_costs_money_keeps_nothing_from_being_pushed_while_it_is_not_used(
         serve(settings, WEB, "bentpipe-web", &at);
     }
     let (world, _second) = start_with_second(&plan);
-    [&world.a, &world.b].map(wait_until_running);
+    for node in [&world.a, &world.b] {
+        wait_until_running(node);
+    }
     let server = Server::start(&world.server, site);
     wait_for_path([&world.a, &world.b], "geo", PathState::InUse);
     get(&world, "", "/page");
