@@ -54,7 +54,7 @@ impl Path {
             self.resume(now, dark);
         }
         self.last_heard = now;
-        (self.heard_here, self.heard_since_rise) = (true, true);
+        (self.heard_here, self.heard_since_rise, self.unproven_from) = (true, true, None);
         self.check_acks(now);
     }
 
@@ -109,6 +109,7 @@ impl Path {
 
     /// The peer hears this node: it acknowledged something, or completed a handshake.
     pub(crate) fn on_heard_by_peer(&mut self, now: Instant) {
+        self.unproven_from = None;
         if let Some(since) = self.liveness.on_heard_by_peer() {
             self.resume(now, now.since(since));
         }

@@ -93,6 +93,11 @@ pub(crate) struct Built {
     pub hint: u8,
 }
 
+/// Packets that leave by a path that has just been set up before anything is heard on it: an
+/// initial window (RFC 6928). A line that was raised may be dead all the same, and each byte on it
+/// be paid for.
+const UNPROVEN: u64 = 10;
+
 /// One way to the peer.
 pub(crate) struct Path {
     pub(super) id: PathId,
@@ -118,6 +123,8 @@ pub(crate) struct Path {
     pub(super) heard_here: bool,
     /// The same since it last became one that may be sent on.
     pub(super) heard_since_rise: bool,
+    /// The number of the first packet since this node set it up, until something is heard.
+    pub(super) unproven_from: Option<u64>,
     /// It is known what it carries: by the file, or from its opener.
     pub(super) is_described: bool,
     /// What was under way on it when it went down or died goes on another.
@@ -193,6 +200,7 @@ impl Path {
             reachable: id.is_first(),
             heard_here: false,
             heard_since_rise: false,
+            unproven_from: None,
             is_described: id.is_first(),
             given_up: false,
             carries_classes: false,
@@ -363,6 +371,11 @@ impl Path {
     pub fn is_alive(&self) -> bool {
         let works = self.heard_here && !self.silent && self.peer.says.hears;
         works && self.is_described && self.is_open()
+    }
+
+    /// Has as much left since it was set up as may before anything is heard on it?
+    pub(super) fn holds_back(&self) -> bool {
+        self.unproven_from.is_some_and(|first| self.sent.next_number() >= first + UNPROVEN)
     }
 
     /// Did something not come that should have?

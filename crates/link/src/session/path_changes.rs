@@ -190,6 +190,7 @@ impl Session {
         if std::mem::replace(&mut path.up, up) != up {
             if up {
                 path.rise(now);
+                path.unproven_from = Some(path.sent.next_number());
             }
             self.follow_paths(now);
         }

@@ -65,10 +65,12 @@ impl Session {
                 || self.schedule.has_work(now, at, !self.paths[at].silent))
     }
 
-    /// Does content go by this path? What its classes have waits while it is given up.
+    /// Does content go by this path? What its classes have waits while it is given up, and all
+    /// while it holds back.
     fn carries(&self, at: usize) -> bool {
         let path = &self.paths[at];
-        at == self.paths.active_at() || path.carries_classes && !path.given_up
+        let is_its = at == self.paths.active_at() || path.carries_classes && !path.given_up;
+        is_its && !path.holds_back()
     }
 
     /// The next stream with control frames for this path.

@@ -21,7 +21,8 @@ const MOST_WAITING: u64 = 4 << 20;
 impl Paths {
     /// Does this path carry streams' bytes beside the active one?
     pub fn shares(&self, at: usize) -> bool {
-        self.spread && at != self.active_at() && self[at].is_carrying()
+        let path = &self[at];
+        self.spread && at != self.active_at() && path.is_carrying() && !path.holds_back()
     }
 
     /// Of those that carry streams' bytes the one whose packets are told of last.

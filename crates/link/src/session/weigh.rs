@@ -111,7 +111,7 @@ impl Path {
 
     /// Does a trial send?
     pub(super) fn tries(&self, now: Instant) -> bool {
-        self.stands_by && self.trust.tries(now)
+        self.stands_by && !self.holds_back() && self.trust.tries(now)
     }
 
     /// A packet of a trial: what was said of the path last, and padding.

@@ -393,6 +393,40 @@ fn with_every_path_down_nothing_is_sent_for_an_hour_and_streams_go_on() {
     assert_eq!(w.nodes[SHIP].session_number(w.peers[SHIP]), 0, "the session is the same");
 }
 
+/// L-PT-21: a line that is raised and dead costs a handful of packets, and not a second at its rate.
+#[test]
+fn a_path_that_was_set_up_carries_a_window_until_something_is_heard_on_it() {
+    let (mut w, second) = World::with_two();
+    let id = w.peers[SHIP];
+    let set_up = |w: &mut World, up: bool| {
+        let now = w.now;
+        w.nodes[SHIP].set_path_up(now, id, second, up);
+    };
+    w.begin(SHIP, 4_000_000);
+    w.run(SECOND);
+    set_up(&mut w, false);
+    w.run(SECOND);
+    w.dead = [[true; 2]; 2];
+    w.run(SECOND.times(5));
+    for _ in 0..3 {
+        w.take_left();
+        set_up(&mut w, true);
+        w.run(SECOND.times(10));
+        let left = w.left[SHIP][1];
+        assert!(
+            (1..=30).contains(&left),
+            "{left} packets in ten seconds of which nothing is heard"
+        );
+        set_up(&mut w, false);
+        w.run(SECOND);
+    }
+    w.dead = Default::default();
+    w.nodes[SHIP].set_path_up(w.now, id, PathId::FIRST, false);
+    set_up(&mut w, true);
+    w.run(SECOND.times(20));
+    assert!(w.is_done(), "once it is heard it carries at its rate");
+}
+
 /// L-DG-5: what a host said hours ago is not what a line is raised for.
 #[test]
 fn old_datagrams_do_not_wait_for_a_line_and_leave_their_room_to_new_ones() {
