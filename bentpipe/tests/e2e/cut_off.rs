@@ -1,5 +1,6 @@
 //! Names and pages that the terminal has, while the link is down: after the far gateway has ended,
-//! before it was heard of, with a line that nobody has raised (spec, S-GW-1), and where nothing is heard.
+//! before it was heard of, and with a line that nobody has raised (spec, S-GW-1). And pages while
+//! nothing is heard.
 
 use std::fs;
 use std::net::TcpListener;

@@ -126,7 +126,7 @@ fn what_was_purged_is_pushed_again() {
     let _server = Server::start(&world.server, site);
     get(&world, "", "/page");
     wait_for_count(&world.a, "pushed", 8);
-    wait_for_count(&world.a, "stored", 1);
+    wait_for_count(&world.a, "in_memory", 1);
     // The style sheet is fresh, and what it names is not looked for.
     get(&world, "", "/page");
     wait_for_count(&world.a, "pushed", 12);
@@ -252,8 +252,8 @@ fn a_line_that_costs_money_keeps_nothing_from_being_pushed_while_it_is_not_used(
         serve(settings, WEB, "bentpipe-web", &at);
     }
     let (world, _second) = start_with_second(&plan);
-    for node in [&world.a, &world.b] {
-        wait_until_running(node);
+    for gateway in [&world.a, &world.b] {
+        wait_until_running(gateway);
     }
     let server = Server::start(&world.server, site);
     wait_for_path([&world.a, &world.b], "geo", PathState::InUse);
