@@ -70,7 +70,10 @@ fn a_line_beside_a_carrier_that_works_is_raised_held_and_used_by_hand() {
     assert_eq!((line(ship).state.as_str(), line(ship).command.as_str()), ("up", "hold"));
     link(ship, "auto");
     wait_for_state(ship, "down");
-    assert_eq!(calls(ship), ["raised", "dropped", "raised", "dropped"]);
+    wait_for("the second drop", || match calls(ship) {
+        calls if calls == ["raised", "dropped", "raised", "dropped"] => Ok(()),
+        calls => Err(format!("{calls:?}")),
+    });
     // A path is not set up behind the back of its line.
     let refused = command(ship, &["up", "lte"]);
     assert!(!refused.status.success());
