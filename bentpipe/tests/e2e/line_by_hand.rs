@@ -26,7 +26,7 @@ fn ship(budget: &str) -> (World, EmulatorHandle) {
     let table = format!(
         "budget = {budget:?}\n\
          [peer.line]\ncarrier = \"lte\"\nraise = \"echo raised >> {calls}\"\n\
-         drop = \"echo dropped >> {calls}\"\nidle = \"3s\"\n\
+         drop = \"echo dropped >> {calls}\"\nidle = \"6s\"\n\
          tariff = {{ currency = \"USD\", per_minute = \"60\", increment = \"1s\" }}\n\
          [[peer.carrier]]\nname = \"vsat\"\ninterface = {SATELLITE:?}\nprobe = \"1s\"\n\
          [[peer.carrier]]\nname = \"lte\"\ninterface = \"sat1\"\n\
@@ -66,7 +66,7 @@ fn a_line_beside_a_carrier_that_works_is_raised_held_and_used_by_hand() {
     assert_eq!(path(ship, "lte").cause, Some(PathCause::Unraised), "nobody put it down");
     link(ship, "hold");
     wait_for_state(ship, "up");
-    thread::sleep(Duration::from_secs(6));
+    thread::sleep(Duration::from_secs(9));
     assert_eq!((line(ship).state.as_str(), line(ship).command.as_str()), ("up", "hold"));
     link(ship, "auto");
     wait_for_state(ship, "down");
