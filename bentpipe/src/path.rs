@@ -13,8 +13,8 @@ use crate::admin::{self, Answer, PathCommand, Request};
 /// Lists the ways to a peer, or says which to use.
 ///
 /// A peer with several [[peer.carrier]] tables has a path over each, and the best that works
-/// carries everything. `use` moves everything to one, at both nodes, while it works, until `auto`;
-/// `down` sends nothing at all on it until `up`.
+/// carries everything. `use` moves everything to one, at both nodes, while it works, until `auto`,
+/// and raises the line that it goes by; `down` sends nothing at all on it until `up`.
 ///
 /// Examples: bentpipe path shore; bentpipe path shore use vsat; bentpipe path shore auto
 #[derive(clap::Args, Debug)]

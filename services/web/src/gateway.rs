@@ -140,8 +140,8 @@ impl Gateway {
         }
     }
 
-    /// Hears the gateway until it ends, or all is done that was to be done before that. A thread waits for it: what tokio could watch is not a
-    /// socket of this kind.
+    /// Hears the gateway until it ends, or all is done that was to be done before that. A thread
+    /// waits for it: what tokio could watch is not a socket of this kind.
     ///
     /// # Errors
     /// If the socket fails.
