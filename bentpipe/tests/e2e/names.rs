@@ -307,6 +307,27 @@ fn questions_by_tcp_are_answered_from_memory_and_what_is_none_reaches_the_server
     assert_eq!(service(&world.a).gateway["passed"], 1, "{counters:?}");
 }
 
+#[test]
+fn a_host_that_sends_a_long_message_by_tcp_leaves_the_others_what_is_known() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = with_names(true);
+    let dns = serve_dns(&world.server, true);
+    look_up(&world.client, "a.example").expect("an answer");
+    let pid = service(&world.a).pid;
+    // No question, and as long as a message may be.
+    let mut stream = crate::tcp::connect(&world.client, SERVER);
+    stream.write_all(&[0xff; 2 + 65_535]).expect("a message");
+    wait_for("it to be passed", || match service(&world.a).gateway["passed"] {
+        1 => Ok(()),
+        passed => Err(format!("{passed} passed")),
+    });
+    look_up(&world.client, "a.example").expect("an answer");
+    assert_eq!(service(&world.a).pid, pid, "it goes on");
+    assert_eq!((dns.udp.load(Relaxed), dns.tcp.load(Relaxed)), (0, 1), "it knows what it knew");
+}
+
 /// A question for records of this type, with DNSSEC's flag if signatures are wanted.
 fn question_for(name: &str, kind: u8, signed: bool) -> Vec<u8> {
     let mut query = question(name);

@@ -280,12 +280,18 @@ impl Client {
         }
     }
 
-    /// Gives a connection back, with what was read of it: the gateway splits it as a plain one.
+    /// Gives a connection back, with what was read of it: the gateway splits it as a plain one. It
+    /// is reset where that is more than a packet holds, or the gateway has too many descriptors to
+    /// receive: that concerns one connection, and the service goes on.
     ///
     /// # Errors
-    /// As [`Client::send`].
+    /// If the socket to the gateway fails.
     pub fn pass(&self, socket: OwnedFd, dscp: u8, read: &[u8]) -> Result<(), Error> {
-        self.send(&Request::Pass { dscp }, read, Some(socket.as_fd()))
+        match self.send(&Request::Pass { dscp }, read, Some(socket.as_fd())) {
+            Err(Error::Malformed(_)) => Ok(()),
+            Err(Error::Socket(e)) if e.kind() == ErrorKind::WouldBlock => Ok(()),
+            sent => sent,
+        }
     }
 
     fn ask(&self, bytes: &[u8], request: impl FnOnce(u64) -> Request) -> Answer {

@@ -36,6 +36,12 @@ const MOST_HOSTS: usize = 1000;
 const RESTS: u64 = 10_000;
 /// An answer has left so long after it was written, in milliseconds.
 const MOMENT: u64 = 1_000;
+/// What may have come on a host's connection and not been answered, in bytes: it goes back to the
+/// gateway with the connection, in one packet.
+const MOST_OF_HOST: usize = 56 << 10;
+const _: () = assert!(MOST_OF_HOST + service::packet::MAX_JSON < service::packet::MAX_PACKET);
+/// What may have come on another connection without being a whole message, in bytes.
+const MOST_READ: usize = 256 << 10;
 /// What may wait for a link, in bytes; what is more is given up.
 const MOST_WAITING: usize = 1 << 20;
 
@@ -252,7 +258,8 @@ impl Names {
     }
 
     fn add(&mut self, of: Of, fd: OwnedFd, first: Vec<u8>) {
-        let (number, wire) = (self.number(), Wire::new(fd.into(), first));
+        let most = if matches!(of, Of::Host(_)) { MOST_OF_HOST } else { MOST_READ };
+        let (number, wire) = (self.number(), Wire::new(fd.into(), first, most));
         let watched = self.poller.add(&wire.stream, number, Interest::READ_WRITE.edge());
         if let Of::Dial(dial) = &of
             && let Some(dial) = self.dials.get_mut(dial)
@@ -276,6 +283,7 @@ impl Names {
             Of::Host(host) => {
                 match turned {
                     Err(e) if e.kind() == ErrorKind::UnexpectedEof => host.ended = true,
+                    Err(e) if e.kind() == ErrorKind::InvalidData => return self.pass(number),
                     Err(_) => return self.lose(number),
                     Ok(()) => {}
                 }
@@ -335,15 +343,14 @@ impl Names {
 
     /// A host's question is not for us: its connection goes back, if nothing of it was answered.
     /// Else it is reset, and the host asks again on another one.
-    fn pass(&mut self, number: u64) -> Result<(), Error> {
+    fn pass(&mut self, number: u64) {
         let Some(Socket { of: Of::Host(host), wire }) = self.sockets.remove(&number) else {
-            return Ok(());
+            return;
         };
-        if host.answered > 0 {
-            return Ok(());
+        if host.answered == 0 && self.poller.remove(&wire.stream).is_ok() {
+            // One that cannot be passed is reset. That the gateway has ended is heard from itself.
+            let _ = self.client.pass(wire.stream.into(), host.it.dscp, &wire.read);
         }
-        self.poller.remove(&wire.stream).map_err(io::Error::other)?;
-        self.client.pass(wire.stream.into(), host.it.dscp, &wire.read)
     }
 
     /// A socket is no more, or is to be no more.
@@ -406,7 +413,7 @@ impl Names {
                         self.client.send(&Request::Onward { client, server }, &bytes, None)?;
                     }
                     near::Do::Reply(number, answer) => self.reply(number, &answer),
-                    near::Do::Pass(number) => self.pass(number)?,
+                    near::Do::Pass(number) => self.pass(number),
                     near::Do::Send(peer, frame) => self.send_near(peer, &frame)?,
                 }
             }

@@ -4,30 +4,31 @@ use std::io::{self, ErrorKind};
 
 use os::tcp::Stream;
 
-/// What may have come without being a whole message.
-const MOST_READ: usize = 256 << 10;
-
 /// See the module.
 pub struct Wire {
     pub stream: Stream,
     pub read: Vec<u8>,
     pub written: Vec<u8>,
+    /// How much may have come and not been taken, in bytes.
+    most: usize,
 }
 
 impl Wire {
-    pub fn new(stream: Stream, written: Vec<u8>) -> Wire {
-        Wire { stream, read: Vec::new(), written }
+    pub fn new(stream: Stream, written: Vec<u8>, most: usize) -> Wire {
+        Wire { stream, read: Vec::new(), written, most }
     }
 
     /// Writes and reads until that would block.
     ///
     /// # Errors
-    /// If the socket has ended, in either way.
+    /// If the socket has ended, in either way. `InvalidData`: as much has come as may.
     pub fn turn(&mut self) -> io::Result<()> {
         self.flush()?;
         let mut room = [0; 16 << 10];
-        while self.read.len() < MOST_READ {
-            match self.stream.read(&mut room) {
+        while self.read.len() < self.most {
+            let room_left = room.len().min(self.most - self.read.len());
+            let room = &mut room[..room_left];
+            match self.stream.read(room) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(n) => self.read.extend_from_slice(&room[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),

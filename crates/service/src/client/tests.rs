@@ -98,6 +98,17 @@ fn a_connection_that_is_passed_is_the_very_socket_with_what_was_read() {
 }
 
 #[test]
+fn a_connection_of_which_too_much_was_read_is_reset_and_the_service_goes_on() {
+    let (gateway, client) = two();
+    let (near, far) = sockets();
+    client.pass(near, 0, &vec![0; MAX_PACKET]).unwrap();
+    let reset = Stream::from(far).read(&mut [0; 10]).unwrap_err();
+    assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+    client.send(&Request::Pong, b"", None).unwrap();
+    assert_eq!(gateway.hear().0, Request::Pong);
+}
+
+#[test]
 fn answers_find_who_asked_whatever_their_order() {
     let (gateway, client) = two();
     thread::scope(|scope| {
