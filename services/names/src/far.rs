@@ -1,5 +1,7 @@
 //! The half at the hub: asks the servers, and learns which names go together.
 
+mod together;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
@@ -7,19 +9,14 @@ use units::Shares;
 
 use crate::cache::{Cache, Found};
 use crate::exchange::Frame;
-use crate::message::{self, Answer, Query};
+use crate::message::{self, Answer, LONGEST_QUESTION, Query};
 use crate::{Key, host};
+use together::Together;
 
 /// Memory of the cache. The peer for whom most of it was asked loses its own first.
 const MEMORY: usize = 64 << 20;
-/// Names that follow another within so many milliseconds go together with it.
-const TOGETHER: u64 = 3_000;
-/// How many are learned: questions that others follow, and followers of each. A browser asks three
-/// of a host, so that a page has eight. Of both the peer that taught the most loses its oldest.
-const MOST_LEADERS: usize = 16_384;
-const MOST_FOLLOWERS: usize = 24;
-/// Questions of a peer that are remembered for that.
-const MOST_RECENT: usize = 32;
+/// Questions of a peer that are remembered for its pages.
+const MOST_QUESTIONS: usize = 32;
 /// Of pages that bring the names they need: how long ago a question for the page's own name may have
 /// been, in milliseconds; how many questions a page has (for A, AAAA and HTTPS); and how many hosts it
 /// brings for each.
@@ -83,24 +80,14 @@ struct Permit {
     number: u64,
 }
 
-/// Followers of a question.
-struct Leader {
-    /// The peer that taught the first of them.
-    peer: String,
-    /// With the peers that taught them, oldest first.
-    followers: Vec<(String, Key)>,
-}
-
 /// See the module.
 pub struct Far {
     cache: Cache<Key, String, ()>,
     dials: BTreeMap<u64, Dial>,
     last: u64,
-    /// The number of the permit or the leader that was added last.
+    /// The number of the permit that was added last.
     added: u64,
-    leaders: BTreeMap<Key, Leader>,
-    leaders_of: Shares<String, (), (u64, Key)>,
-    recent: BTreeMap<String, VecDeque<(u64, Key)>>,
+    together: Together,
     /// The last questions of each peer, newest last.
     questions: BTreeMap<String, VecDeque<Question>>,
     permitted: BTreeMap<(String, SocketAddr), Permit>,
@@ -112,16 +99,14 @@ pub struct Far {
 
 impl Default for Far {
     fn default() -> Far {
-        let (dials, leaders, leaders_of, recent, questions) = Default::default();
+        let (dials, together, questions) = Default::default();
         let (permitted, permits_of, out, out_bytes) = Default::default();
         Far {
             cache: Cache::new(MEMORY),
             dials,
             last: 0,
             added: 0,
-            leaders,
-            leaders_of,
-            recent,
+            together,
             questions,
             permitted,
             permits_of,
@@ -141,13 +126,18 @@ impl Far {
     /// The other half says something. False: it broke the protocol.
     pub fn on_frame(&mut self, now: u64, peer: &str, frame: Frame) -> bool {
         let Frame::Ask { id, waits, client, server, query } = frame else { return false };
+        // Of an earlier version: now it hands such a question back itself.
+        if query.len() > LONGEST_QUESTION {
+            self.send(peer, Frame::Failed { id });
+            return true;
+        }
         // The other half asks only what it wrote itself.
         if Query::parse(&query).is_none_or(|q| q.canonical != query) {
             return false;
         }
         let key = (server, query);
         if waits {
-            self.learn(now, peer, &key);
+            self.together.learn(now, peer, &key);
             self.note(now, peer, client, &key);
         }
         if self.may(now, peer, server)
@@ -195,7 +185,7 @@ impl Far {
             }
         }
         for (client, leader, key) in todo {
-            self.follow(peer, leader, &key);
+            self.together.follow(now, peer, &leader, &key);
             match self.may(now, peer, key.0) {
                 true => self.send_one_along(now, peer, client, key),
                 false => self.dial(peer, client, key, None),
@@ -207,7 +197,7 @@ impl Far {
         let questions = self.questions.entry(peer.to_owned()).or_default();
         questions.retain(|q| now.saturating_sub(q.at) <= LATELY && q.key != *key);
         questions.push_back(Question { at: now, client, key: key.clone(), brought: Vec::new() });
-        if questions.len() > MOST_RECENT {
+        if questions.len() > MOST_QUESTIONS {
             questions.pop_front();
         }
     }
@@ -309,8 +299,7 @@ impl Far {
 
     /// Sends what follows a name, or asks for it first.
     fn send_along(&mut self, now: u64, peer: &str, client: SocketAddr, leader: &Key) {
-        let followers = self.leaders.get(leader).map(|leader| leader.followers.clone());
-        for (_, key) in followers.unwrap_or_default() {
+        for key in self.together.followers(now, leader) {
             self.send_one_along(now, peer, client, key);
         }
     }
@@ -325,64 +314,12 @@ impl Far {
         }
     }
 
-    fn learn(&mut self, now: u64, peer: &str, key: &Key) {
-        let recent = self.recent.entry(peer.to_owned()).or_default();
-        recent.retain(|(at, before)| now.saturating_sub(*at) <= TOGETHER && before != key);
-        let leaders: Vec<Key> =
-            recent.iter().map(|(_, k)| k).filter(|k| k.0 == key.0).cloned().collect();
-        recent.push_back((now, key.clone()));
-        if recent.len() > MOST_RECENT {
-            recent.pop_front();
-        }
-        for leader in leaders {
-            self.follow(peer, leader, key);
-        }
-    }
-
-    /// The second goes together with the first, as the peer has taught. What another taught before
-    /// stays the other's.
-    fn follow(&mut self, peer: &str, leader: Key, key: &Key) {
-        if !self.leaders.contains_key(&leader) {
-            self.added += 1;
-            let (number, peer) = (self.added, peer.to_owned());
-            self.leaders_of.add(&(peer.clone(), ()), (number, leader.clone()), 1);
-            self.leaders.insert(leader.clone(), Leader { peer, followers: Vec::new() });
-        }
-        if let Some(leader) = self.leaders.get_mut(&leader) {
-            leader.follow(peer, key);
-        }
-        while self.leaders.len() > MOST_LEADERS
-            && let Some((number, oldest)) = self.leaders_of.gives_way().cloned()
-        {
-            if let Some(Leader { peer, .. }) = self.leaders.remove(&oldest) {
-                self.leaders_of.remove(&(peer, ()), &(number, oldest));
-            }
-        }
-    }
-
     /// The peer's half has gone.
     pub fn on_lost(&mut self, peer: &str) {
-        self.recent.remove(peer);
+        self.together.on_lost(peer);
         self.questions.remove(peer);
         let its = self.permitted.keys().filter(|(of, _)| of == peer).cloned();
         its.collect::<Vec<_>>().iter().for_each(|key| self.forget_permit(key));
-    }
-}
-
-impl Leader {
-    fn follow(&mut self, peer: &str, key: &Key) {
-        match self.followers.iter().position(|(_, follower)| follower == key) {
-            Some(at) if self.followers[at].0 != peer => return,
-            Some(at) => drop(self.followers.remove(at)),
-            None => {}
-        }
-        self.followers.push((peer.to_owned(), key.clone()));
-        if self.followers.len() > MOST_FOLLOWERS {
-            let taught = |by: &str| self.followers.iter().filter(|(peer, _)| peer == by).count();
-            let most = self.followers.iter().map(|(peer, _)| taught(peer)).max();
-            let oldest = self.followers.iter().position(|(peer, _)| Some(taught(peer)) == most);
-            oldest.map(|at| self.followers.remove(at));
-        }
     }
 }
 

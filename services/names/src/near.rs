@@ -7,7 +7,7 @@ use units::{Shares, host_in_network};
 
 use crate::cache::{Cache, Found};
 use crate::exchange::Frame;
-use crate::message::{Answer, Query};
+use crate::message::{Answer, LONGEST_QUESTION, Query};
 use crate::{Key, host};
 
 /// Memory of the cache. Of it the network or peer loses its own first that has the most, and in it
@@ -193,7 +193,8 @@ impl Near {
     ) {
         let of_host = (client.ip().to_canonical(), server);
         let is_plain = self.plain.get(&of_host).is_some_and(|until| *until > now);
-        let Some(mut query) = Query::parse(bytes) else {
+        let query = Query::parse(bytes).filter(|_| bytes.len() <= LONGEST_QUESTION);
+        let Some(mut query) = query else {
             return self.onward(by, client, server, bytes);
         };
         if by != By::Datagram {

@@ -167,6 +167,24 @@ fn questions_of_a_server_that_fails_go_their_way_and_so_do_strange_ones() {
 }
 
 #[test]
+fn a_long_question_goes_its_way() {
+    let mut near = Near::default();
+    for (len, is_asked) in [(LONGEST_QUESTION, true), (LONGEST_QUESTION + 1, false)] {
+        // An option of nobody's.
+        let mut question = question(9, "a.example", Some(1232));
+        question.truncate(question.len() - 14);
+        let data = len - question.len() - 6;
+        let numbers = [data as u16 + 4, 65_001, data as u16];
+        question.extend(numbers.iter().flat_map(|n| n.to_be_bytes()));
+        question.resize(len, 0);
+        assert!(Query::parse(&question).is_some());
+        near.on_question(0, "hub", pair(), By::Datagram, &question);
+        let [it] = &near.take()[..] else { panic!("{len}") };
+        assert_eq!(matches!(it, Do::Send(..)), is_asked, "{len}: {it:?}");
+    }
+}
+
+#[test]
 fn a_hundred_thousand_answers_that_nobody_asked_for_change_nothing() {
     let mut near = Near::default();
     let (id, query) = ask(&mut near, 0, "a.example").unwrap();

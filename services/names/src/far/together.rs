@@ -1,0 +1,192 @@
+//! Which questions go together: learned from what peers ask one after another (N-X-4).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use units::Shares;
+
+use crate::Key;
+
+/// Questions that follow another within so many milliseconds go together with it.
+const TOGETHER: u64 = 3_000;
+/// Followers of a question. A browser asks three of a host, so that a page has eight. The peer that
+/// taught the most of them loses its oldest.
+pub(super) const MOST_FOLLOWERS: usize = 24;
+/// Memory of all that is learned. The peer that taught the most loses its oldest.
+pub(super) const MOST_LEARNED: usize = 32 << 20;
+/// A question to which no follower was added for so long leads no more, in milliseconds.
+pub(super) const LEADS: u64 = 24 * 3_600_000;
+/// Questions of a peer that are remembered for that.
+pub(super) const MOST_RECENT: usize = 32;
+/// What a leader and a follower take beside their bytes.
+const OVERHEAD: usize = 200;
+
+/// Followers of a question.
+struct Leader {
+    /// Older ones have lower numbers.
+    number: u64,
+    /// When a follower was learned last.
+    learned: u64,
+    /// With the peers that taught them, oldest first.
+    followers: Vec<(String, Key)>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Together {
+    leaders: BTreeMap<Key, Leader>,
+    /// The leaders by their numbers.
+    names: BTreeMap<u64, Key>,
+    /// Bytes that each peer has taught of each leader, by its number.
+    taught: Shares<String, (), (u64, String)>,
+    last: u64,
+    recent: BTreeMap<String, VecDeque<(u64, Key)>>,
+}
+
+impl Together {
+    /// A peer's host asks.
+    pub fn learn(&mut self, now: u64, peer: &str, key: &Key) {
+        let recent = self.recent.entry(peer.to_owned()).or_default();
+        recent.retain(|(at, before)| now.saturating_sub(*at) <= TOGETHER && before != key);
+        let leaders: Vec<Key> =
+            recent.iter().map(|(_, k)| k).filter(|k| k.0 == key.0).cloned().collect();
+        recent.push_back((now, key.clone()));
+        if recent.len() > MOST_RECENT {
+            recent.pop_front();
+        }
+        for leader in leaders {
+            self.follow(now, peer, &leader, key);
+        }
+    }
+
+    /// The second goes together with the first, as the peer has taught. What another taught before
+    /// stays the other's.
+    pub fn follow(&mut self, now: u64, peer: &str, leader: &Key, key: &Key) {
+        let Together { leaders, names, last, .. } = self;
+        let it = leaders.entry(leader.clone()).or_insert_with(|| {
+            *last += 1;
+            names.insert(*last, leader.clone());
+            Leader { number: *last, learned: now, followers: Vec::new() }
+        });
+        it.learned = now;
+        match it.followers.iter().position(|(_, follower)| follower == key) {
+            Some(at) if it.followers[at].0 == peer => return it.followers[at..].rotate_left(1),
+            Some(_) => return,
+            None => it.followers.push((peer.to_owned(), key.clone())),
+        }
+        let displaced = it.displaces();
+        self.weigh(leader, peer);
+        if let Some(other) = displaced.filter(|other| other != peer) {
+            self.weigh(leader, &other);
+        }
+        while self.taught.sum() > MOST_LEARNED
+            && let Some((number, peer)) = self.taught.gives_way().cloned()
+        {
+            self.forget(number, &peer);
+        }
+    }
+
+    /// What follows a question.
+    pub fn followers(&mut self, now: u64, leader: &Key) -> Vec<Key> {
+        let Some(it) = self.leaders.get(leader) else { return Vec::new() };
+        if now.saturating_sub(it.learned) > LEADS {
+            let (number, followers) = (it.number, it.followers.clone());
+            followers.iter().for_each(|(peer, _)| self.forget(number, peer));
+            return Vec::new();
+        }
+        it.followers.iter().map(|(_, key)| key.clone()).collect()
+    }
+
+    /// The peer's half has gone.
+    pub fn on_lost(&mut self, peer: &str) {
+        self.recent.remove(peer);
+    }
+
+    /// Forgets what the peer has taught of the leader with this number.
+    fn forget(&mut self, number: u64, peer: &str) {
+        let Some(leader) = self.names.get(&number).cloned() else { return };
+        if let Some(it) = self.leaders.get_mut(&leader) {
+            it.followers.retain(|(by, _)| by != peer);
+            self.weigh(&leader, peer);
+        }
+        if self.leaders.get(&leader).is_some_and(|it| it.followers.is_empty()) {
+            self.leaders.remove(&leader);
+            self.names.remove(&number);
+        }
+    }
+
+    /// Counts again what the peer has taught of a leader.
+    fn weigh(&mut self, leader: &Key, peer: &str) {
+        let Some(it) = self.leaders.get(leader) else { return };
+        let (holder, name) = ((peer.to_owned(), ()), (it.number, peer.to_owned()));
+        self.taught.remove(&holder, &name);
+        let its = it.followers.iter().filter(|(by, _)| by == peer);
+        let followers: usize = its.map(|(_, (_, query))| OVERHEAD + query.len()).sum();
+        if followers > 0 {
+            self.taught.add(&holder, name, followers + OVERHEAD + 2 * leader.1.len());
+        }
+    }
+}
+
+impl Leader {
+    /// If there are too many followers the oldest of the peer that taught the most goes; whose it was.
+    fn displaces(&mut self) -> Option<String> {
+        if self.followers.len() <= MOST_FOLLOWERS {
+            return None;
+        }
+        let taught = |by: &str| self.followers.iter().filter(|(peer, _)| peer == by).count();
+        let most = self.followers.iter().map(|(peer, _)| taught(peer)).max();
+        let oldest = self.followers.iter().position(|(peer, _)| Some(taught(peer)) == most);
+        oldest.map(|at| self.followers.remove(at).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        ("10.2.0.2:53".parse().unwrap(), name.into())
+    }
+
+    fn held(together: &Together) -> usize {
+        let of = |(leader, it): (&Key, &Leader)| {
+            leader.1.len() + it.followers.iter().map(|(_, key)| key.1.len()).sum::<usize>()
+        };
+        together.leaders.iter().map(of).sum()
+    }
+
+    #[test]
+    fn long_questions_without_end_take_bounded_memory_and_what_others_taught_stays() {
+        let mut together = Together::default();
+        together.follow(0, "ship", &key("page"), &key("image"));
+        for n in 0..4_000 {
+            together.learn(n / 10, "evil", &key(&format!("{n:0512}")));
+        }
+        assert!(together.taught.sum() <= MOST_LEARNED && held(&together) <= MOST_LEARNED);
+        assert_eq!(together.followers(500, &key("page")), [key("image")]);
+    }
+
+    #[test]
+    fn followers_of_anothers_leader_are_his_who_taught_them() {
+        let mut together = Together::default();
+        together.follow(0, "ship", &key("page"), &key("image"));
+        for n in 0..2 * MOST_FOLLOWERS {
+            together.follow(500, "evil", &key("page"), &key(&format!("n{n}")));
+        }
+        let followers = together.followers(500, &key("page"));
+        assert_eq!(followers.len(), MOST_FOLLOWERS);
+        assert!(followers.contains(&key("image")));
+    }
+
+    #[test]
+    fn a_question_to_which_nothing_was_added_for_a_day_leads_no_more() {
+        let mut together = Together::default();
+        together.follow(5, "ship", &key("page"), &key("image"));
+        assert_eq!(together.followers(5 + LEADS, &key("page")), [key("image")]);
+        assert_eq!(together.followers(6 + LEADS, &key("page")), []);
+        assert_eq!(
+            (together.leaders.len(), together.names.len(), together.taught.sum()),
+            (0, 0, 0)
+        );
+    }
+}
