@@ -1,5 +1,6 @@
 //! The half at the hub: asks the servers, and learns which names go together.
 
+mod ahead;
 mod together;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,8 +10,9 @@ use units::Shares;
 
 use crate::cache::{Cache, Found};
 use crate::exchange::Frame;
-use crate::message::{self, Answer, LONGEST_QUESTION, Query};
+use crate::message::{self, Answer, LARGEST, LONGEST_QUESTION, Query};
 use crate::{Key, host};
+use ahead::Ahead;
 use together::Together;
 
 /// Memory of the cache. The peer for whom most of it was asked loses its own first.
@@ -88,6 +90,7 @@ pub struct Far {
     /// The number of the permit that was added last.
     added: u64,
     together: Together,
+    ahead: Ahead,
     /// The last questions of each peer, newest last.
     questions: BTreeMap<String, VecDeque<Question>>,
     permitted: BTreeMap<(String, SocketAddr), Permit>,
@@ -99,7 +102,7 @@ pub struct Far {
 
 impl Default for Far {
     fn default() -> Far {
-        let (dials, together, questions) = Default::default();
+        let (dials, together, ahead, questions) = Default::default();
         let (permitted, permits_of, out, out_bytes) = Default::default();
         Far {
             cache: Cache::new(MEMORY),
@@ -107,6 +110,7 @@ impl Default for Far {
             last: 0,
             added: 0,
             together,
+            ahead,
             questions,
             permitted,
             permits_of,
@@ -136,7 +140,7 @@ impl Far {
             return false;
         }
         let key = (server, query);
-        if waits {
+        if waits && message::is_of_browsers(&key.1) {
             self.together.learn(now, peer, &key);
             self.note(now, peer, client, &key);
         }
@@ -144,7 +148,10 @@ impl Far {
             && waits
             && let Some(Found::Fresh { answer, age, .. }) = self.cache.find(now, &key)
         {
-            let message = answer.aged(Some(age));
+            let (message, left) = (answer.aged(Some(age)), answer.ttl - age);
+            if self.has_room_for(&message) {
+                self.ahead.tell(now, peer, &key, left);
+            }
             self.send(peer, Frame::Answer { id, message });
             self.send_along(now, peer, client, &key);
         } else {
@@ -209,7 +216,6 @@ impl Far {
     fn send(&mut self, peer: &str, frame: Frame) {
         let frame = match frame {
             Frame::Answer { id, message } if !self.has_room_for(&message) => Frame::Failed { id },
-            Frame::Along { message, .. } if !self.has_room_for(&message) => return,
             frame => frame,
         };
         if let Frame::Answer { message, .. } | Frame::Along { message, .. } = &frame {
@@ -268,11 +274,14 @@ impl Far {
             };
             self.send(&peer, frame);
         }
-        let keeps = answer.ttl > 0;
+        let ttl = answer.ttl;
         self.cache.keep(now, key.clone(), (peer.clone(), ()), answer);
-        if ids.is_empty() && keeps {
-            self.send(&peer, Frame::Along { server: key.0, query: key.1, message });
-        } else if !ids.is_empty() {
+        if ids.is_empty() {
+            self.send_ahead(now, &peer, key, message, ttl);
+        } else {
+            if is_short && self.has_room_for(&message) {
+                self.ahead.tell(now, &peer, &key, ttl);
+            }
             self.send_along(now, &peer, client, &key);
         }
     }
@@ -306,17 +315,34 @@ impl Far {
 
     fn send_one_along(&mut self, now: u64, peer: &str, client: SocketAddr, key: Key) {
         match self.cache.find(now, &key) {
+            _ if !self.ahead.may(now, peer, &key) => {}
             Some(Found::Fresh { answer, age, .. }) => {
-                let message = answer.aged(Some(age));
-                self.send(peer, Frame::Along { server: key.0, query: key.1, message });
+                let (message, left) = (answer.aged(Some(age)), answer.ttl - age);
+                self.send_ahead(now, peer, key, message, left);
             }
             _ => self.dial(peer, client, key, None),
         }
     }
 
+    /// Sends an answer that holds for `ttl` seconds before it is asked for, if it is worth that.
+    fn send_ahead(&mut self, now: u64, peer: &str, key: Key, message: Vec<u8>, ttl: u32) {
+        let is_short = message.len() <= LARGEST && self.has_room_for(&message);
+        if ttl > 0 && is_short && self.ahead.may(now, peer, &key) {
+            self.ahead.tell(now, peer, &key, ttl);
+            self.ahead.sent(now, peer, message.len() + key.1.len());
+            self.send(peer, Frame::Along { server: key.0, query: key.1, message });
+        }
+    }
+
+    /// The link to this peer sends so many bits per second; 0: not known.
+    pub fn set_rate(&mut self, peer: &str, rate: u64) {
+        self.ahead.set_rate(peer, rate);
+    }
+
     /// The peer's half has gone.
     pub fn on_lost(&mut self, peer: &str) {
         self.together.on_lost(peer);
+        self.ahead.on_lost(peer);
         self.questions.remove(peer);
         let its = self.permitted.keys().filter(|(of, _)| of == peer).cloned();
         its.collect::<Vec<_>>().iter().for_each(|key| self.forget_permit(key));

@@ -214,6 +214,7 @@ impl Names {
                     self.near.set_quic(&link.peer, link.refuses_quic);
                     self.near.set_down(&link.peer, link.state == LinkState::Down);
                     self.near.set_silent(&link.peer, link.state == LinkState::Silent);
+                    self.far.set_rate(&link.peer, link.rate);
                 }
                 (Event::Stop, _) => self.stops = true,
                 (Event::Hinted { peer, .. }, _) => self.far.on_page(now, &peer, delivery.bytes),
@@ -240,6 +241,7 @@ impl Names {
         let is_its = |s: &Socket| matches!(&s.of, Of::Far(of) if *of == peer);
         if let Some(before) = self.find(is_its) {
             self.sockets.remove(&before);
+            self.far.on_lost(&peer);
         }
         self.add(Of::Far(peer), socket, vec![]);
     }

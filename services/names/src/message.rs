@@ -4,6 +4,8 @@
 const HEADER: usize = 12;
 const OPT: u16 = 41;
 const SOA: u16 = 6;
+/// A, AAAA and HTTPS.
+const OF_BROWSERS: [u16; 3] = [1, 28, 65];
 /// Transfers of zones: not for a cache.
 const TRANSFERS: [u16; 2] = [251, 252];
 /// What UDP carries without fragments, and the size that canonical questions tell.
@@ -176,6 +178,16 @@ pub fn name_of(canonical: &[u8]) -> Option<&[u8]> {
     let mut r = Reader { bytes: canonical, at: HEADER };
     r.name(false)?;
     canonical.get(HEADER..r.at)
+}
+
+/// Is a canonical question one of those that browsers ask of each host: for addresses, or how it is
+/// reached by HTTPS?
+pub fn is_of_browsers(canonical: &[u8]) -> bool {
+    let kind = || {
+        let at = HEADER + name_of(canonical)?.len();
+        canonical.get(at..at + 2).map(|kind| u16::from_be_bytes([kind[0], kind[1]]))
+    };
+    kind().is_some_and(|kind| OF_BROWSERS.contains(&kind))
 }
 
 /// The same canonical question for another name.

@@ -249,6 +249,58 @@ fn a_refusal_without_the_question_is_an_answer_and_no_sign_of_a_server_without_t
     }
 }
 
+/// The same question for records of this type.
+fn of_kind(kind: u8, (server, mut query): Key) -> Key {
+    let at = query.len() - 3;
+    query[at] = kind;
+    (server, query)
+}
+
+#[test]
+fn nobody_has_much_sent_behind_a_name_that_others_ask_for() {
+    let mut far = Far::default();
+    ask(&mut far, 0, "evil", "www.example");
+    // Texts, and addresses without end: 60 kB of each.
+    for n in 0..20 {
+        for kind in [1, 16] {
+            let (server, query) = of_kind(kind, key(&format!("n{n}.example")));
+            let ask = Frame::Ask { id: n, waits: true, client: client(), server, query };
+            assert!(far.on_frame(10, "evil", ask));
+            for it in far.take() {
+                let Do::Dial { dial, query, .. } = it else { continue };
+                far.on_answer(10, dial, Some(&answer(&query, 300, 3_750)));
+            }
+            far.take();
+        }
+    }
+    for (now, name) in [(20, "short.example"), (30, "www.example")] {
+        ask(&mut far, now, "evil", name);
+    }
+    // Neither from memory nor when they are asked for again.
+    for now in [100_000, 1_000_000] {
+        let (sent, _) = ask(&mut far, now, "ship", "www.example");
+        let along = sent.iter().filter_map(|frame| match frame {
+            Frame::Along { message, .. } => Some(message.len()),
+            _ => None,
+        });
+        assert!(along.sum::<usize>() < 1_000, "{} frames", sent.len());
+    }
+}
+
+#[test]
+fn what_a_peer_has_is_not_sent_again_before_that_ends_or_its_half_is_another() {
+    let mut far = Far::default();
+    for name in ["page.example", "image.example"] {
+        ask(&mut far, 0, "ship", name);
+    }
+    let count = |far: &mut Far, now, peer: &str| ask(far, now, peer, "page.example").0.len();
+    assert_eq!(count(&mut far, 100, "ship"), 1, "it has asked for the other");
+    assert_eq!((count(&mut far, 100, "other"), count(&mut far, 200, "other")), (2, 1));
+    assert_eq!(count(&mut far, 300_100, "other"), 2, "it has ended");
+    far.on_lost("other");
+    assert_eq!(count(&mut far, 300_200, "other"), 2, "it has forgotten all");
+}
+
 /// A page tells its names; those that are sent along for it, and how many dials.
 fn page(far: &mut Far, now: u64, peer: &str, hosts: &str) -> (Vec<Key>, usize) {
     far.on_page(now, peer, hosts.as_bytes());
@@ -282,11 +334,7 @@ fn a_page_brings_the_names_that_it_needs_as_its_own_was_asked_for() {
     assert_eq!(page(&mut far, 20, "ship", hosts), (vec![], 0));
     ask(&mut far, 30, "ship", "page.example");
     let (sent, dials) = page(&mut far, 40, "ship", "page.example\nimg.example\nnew.example");
-    assert_eq!(
-        (sent, dials),
-        (vec![key("img.example"), key("new.example")], 1),
-        "known, and asked"
-    );
+    assert_eq!((sent, dials), (vec![key("new.example")], 1), "it has the other");
     // Who asks for the page's name afterwards has the others with the answer.
     let (sent, _) = ask(&mut far, 100_000, "other", "page.example");
     assert_eq!(sent.len(), 4, "{sent:?}");
