@@ -214,6 +214,7 @@ impl Names {
                     self.near.set_quic(&link.peer, link.refuses_quic);
                     self.near.set_down(&link.peer, link.state == LinkState::Down);
                     self.near.set_silent(&link.peer, link.state == LinkState::Silent);
+                    self.near.set_pace(&link.peer, link.rate, link.rtt_us);
                     self.far.set_rate(&link.peer, link.rate);
                 }
                 (Event::Stop, _) => self.stops = true,
@@ -381,6 +382,10 @@ impl Names {
         let now = self.now();
         self.near.on_time(now);
         let rested = |socket: &Socket| match &socket.of {
+            // On a slow link an answer may take longer.
+            Of::Host(host) if host.asked > host.answered => {
+                now.saturating_sub(host.since) >= 2 * RESTS
+            }
             Of::Host(host) => now.saturating_sub(host.since) >= RESTS,
             _ => false,
         };

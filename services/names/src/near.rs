@@ -22,6 +22,14 @@ const MOST_WAITING: usize = 64;
 /// is carried to the server, in milliseconds.
 const PATIENCE: u64 = 1_800;
 const LONGEST: u64 = 3_000;
+/// On a slow link it is carried later: all that is asked has to cross, and a question that is
+/// carried, too, crosses twice. The time that the other half gives a server, in milliseconds; the
+/// bytes that a question and its answer take; and when resolvers have given up, in milliseconds.
+const SERVER_TIME: u64 = 2_500;
+const ON_LINK: u64 = 400;
+const SLOWEST: u64 = 15_000;
+/// For how long an answer to a question that was carried is kept when it comes, in milliseconds.
+const LATE: u64 = 60_000;
 /// How long a server that did not answer a host by TCP is left to UDP, and how many are. The
 /// questions of one host are no reason to carry another's as ever.
 const PLAIN: u64 = 60_000;
@@ -77,6 +85,22 @@ struct Asked {
     waiters: Vec<Waiter>,
 }
 
+/// A question that was given up, and whose answer may come.
+struct Late {
+    of: Of,
+    holder: Holder,
+    since: u64,
+}
+
+/// What the link to a peer is like.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    /// In bits per second; 0: not known.
+    rate: u64,
+    /// In milliseconds.
+    round_trip: u64,
+}
+
 /// Of whom answers are, and open questions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
@@ -123,6 +147,7 @@ pub struct Near {
     cache: Cache<Of, Group, IpAddr>,
     asked: BTreeMap<u32, Asked>,
     asked_by: Shares<Group, IpAddr, u32>,
+    late: BTreeMap<u32, Late>,
     /// Until when, by host and server.
     plain: BTreeMap<(IpAddr, SocketAddr), u64>,
     plain_for: Shares<Group, IpAddr, (u64, IpAddr, SocketAddr)>,
@@ -132,6 +157,7 @@ pub struct Near {
     down: BTreeSet<String>,
     /// Peers who have a session and are not heard now.
     silent: BTreeSet<String>,
+    paces: BTreeMap<String, Pace>,
     last: u32,
     /// What it did.
     pub counts: Counts,
@@ -140,10 +166,23 @@ pub struct Near {
 
 impl Default for Near {
     fn default() -> Near {
-        let (asked, asked_by, plain, plain_for) = Default::default();
-        let (no_quic, down, silent, counts) = Default::default();
-        let (cache, last, out) = (Cache::new(MEMORY), 0, Vec::new());
-        Near { cache, asked, asked_by, plain, plain_for, no_quic, down, silent, last, counts, out }
+        let (asked, asked_by, late, plain, plain_for) = Default::default();
+        let (no_quic, down, silent, paces, counts) = Default::default();
+        Near {
+            cache: Cache::new(MEMORY),
+            asked,
+            asked_by,
+            late,
+            plain,
+            plain_for,
+            no_quic,
+            down,
+            silent,
+            paces,
+            last: 0,
+            counts,
+            out: Vec::new(),
+        }
     }
 }
 
@@ -180,6 +219,13 @@ impl Near {
             true => self.silent.insert(peer.to_owned()),
             false => self.silent.remove(peer),
         };
+    }
+
+    /// The link to this peer sends so many bits per second, 0 if that is not known, and a round trip
+    /// takes so many microseconds.
+    pub fn set_pace(&mut self, peer: &str, rate: u64, rtt_us: u64) {
+        let pace = Pace { rate, round_trip: rtt_us / 1_000 };
+        self.paces.insert(peer.to_owned(), pace);
     }
 
     /// A client asks.
@@ -290,7 +336,9 @@ impl Near {
     pub fn on_frame(&mut self, now: u64, peer: &str, frame: Frame) -> bool {
         match frame {
             Frame::Answer { id, message } => {
-                let Some(asked) = self.take_asked(peer, id) else { return true };
+                let Some(asked) = self.take_asked(peer, id) else {
+                    return self.on_late(now, peer, id, &message);
+                };
                 let Some(answer) = Answer::parse(&asked.of.1.1, &message) else {
                     self.give_up(now, asked);
                     return false;
@@ -313,18 +361,36 @@ impl Near {
                 let Some(answer) = Answer::parse(&query, &message) else { return false };
                 self.counts.along += 1;
                 let of = (peer.to_owned(), (server, query));
-                // Who has asked for it meanwhile need not wait for his own answer.
-                let asked = self.asked.iter().find(|(_, asked)| asked.of == of).map(|(id, _)| *id);
-                let asked = asked.and_then(|id| self.remove_asked(id));
-                if let Some(asked) = &asked {
-                    self.answer(peer, asked, &answer);
-                }
-                let holder = asked.map_or_else(|| peer_as_holder(peer), |asked| asked.holder);
-                self.cache.keep(now, of, holder, answer);
+                self.on_unasked(now, of, peer_as_holder(peer), answer);
             }
             Frame::Ask { .. } => return false,
         }
         true
+    }
+
+    /// An answer to a question that is not open: it may have been given up.
+    fn on_late(&mut self, now: u64, peer: &str, id: u32, message: &[u8]) -> bool {
+        if self.late.get(&id).is_none_or(|late| late.of.0 != peer) {
+            return true;
+        }
+        let Some(Late { of, holder, .. }) = self.late.remove(&id) else { return true };
+        let Some(answer) = Answer::parse(&of.1.1, message) else { return false };
+        if !answer.is_failure() {
+            self.on_unasked(now, of, holder, answer);
+        }
+        true
+    }
+
+    /// An answer that nobody waits for, as far as is known.
+    fn on_unasked(&mut self, now: u64, of: Of, holder: Holder, answer: Answer) {
+        // Who has asked for it meanwhile need not wait for his own answer.
+        let asked = self.asked.iter().find(|(_, asked)| asked.of == of).map(|(id, _)| *id);
+        let asked = asked.and_then(|id| self.remove_asked(id));
+        if let Some(asked) = &asked {
+            self.answer(&of.0, asked, &answer);
+        }
+        let holder = asked.map_or(holder, |asked| asked.holder);
+        self.cache.keep(now, of, holder, answer);
     }
 
     /// The answer for all who wait.
@@ -396,9 +462,16 @@ impl Near {
     pub fn on_time(&mut self, now: u64) {
         let waited = |a: &Asked| now.saturating_sub(a.since);
         let due = self.asked.iter().filter(|(_, a)| waited(a) >= PATIENCE);
-        for id in due.map(|(id, _)| *id).collect::<Vec<_>>() {
+        let due: Vec<_> = due.map(|(id, _)| *id).collect();
+        let mut open: BTreeMap<String, u64> = BTreeMap::new();
+        for asked in self.asked.values().filter(|_| !due.is_empty()) {
+            *open.entry(asked.of.0.clone()).or_default() += 1;
+        }
+        for id in due {
             let Some(mut asked) = self.remove_asked(id) else { continue };
-            if waited(&asked) >= LONGEST {
+            let peer = &asked.of.0;
+            if waited(&asked) >= self.longest(peer, open.get(peer).copied().unwrap_or(0)) {
+                self.note_late(now, id, &asked);
                 self.give_up(now, asked);
                 continue;
             }
@@ -407,6 +480,22 @@ impl Near {
             }
             self.asked_by.add(&asked.holder, id, 1);
             self.asked.insert(id, asked);
+        }
+    }
+
+    /// How long a question waits for this peer, with so many that are open there.
+    fn longest(&self, peer: &str, open: u64) -> u64 {
+        let Pace { rate, round_trip } = self.paces.get(peer).copied().unwrap_or_default();
+        let crossing = (open * ON_LINK * 8_000).checked_div(rate).unwrap_or(0);
+        (SERVER_TIME + 2 * round_trip + crossing).clamp(LONGEST, SLOWEST)
+    }
+
+    fn note_late(&mut self, now: u64, id: u32, asked: &Asked) {
+        let Asked { of, holder, .. } = asked;
+        self.late.retain(|_, late| now.saturating_sub(late.since) < LATE);
+        self.late.insert(id, Late { of: of.clone(), holder: holder.clone(), since: now });
+        if self.late.len() > MOST_ASKED {
+            self.late.pop_first();
         }
     }
 

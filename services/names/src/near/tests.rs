@@ -143,6 +143,50 @@ fn while_the_peer_is_not_heard_what_is_past_its_time_is_answered_at_once() {
 }
 
 #[test]
+fn an_answer_that_comes_late_is_kept() {
+    let mut near = Near::default();
+    let (id, query) = ask(&mut near, 0, "a.example").expect("a question");
+    near.on_time(3_100);
+    assert!(matches!(&near.take()[..], [Do::Onward(_)]));
+    let (again, _) = ask(&mut near, 3_400, "a.example").expect("it is not known");
+    let message = answer(&query, 300, 1);
+    near.on_frame(3_500, "other", Frame::Answer { id, message: message.clone() });
+    assert_eq!(near.take(), [], "of another peer");
+    near.on_frame(3_500, "hub", Frame::Answer { id, message: message.clone() });
+    assert!(answered(&mut near), "who asked meanwhile");
+    near.on_frame(3_600, "hub", Frame::Answer { id: again, message });
+    assert_eq!((ask(&mut near, 3_700, "a.example"), near.counts.hits), (None, 1));
+    // What no answer is ends the exchange, and one that is much too late is nothing.
+    for (now, is_kept) in [(63_000, true), (70_000, false)] {
+        let mut near = Near::default();
+        let (id, query) = ask(&mut near, 0, "a.example").expect("a question");
+        ask(&mut near, now - 4_000, "b.example").expect("a question");
+        near.on_time(3_100);
+        near.on_time(now);
+        let message = answer(&query, 300, 1);
+        near.on_frame(now, "hub", Frame::Answer { id, message });
+        assert_eq!(near.size().0 == 1, is_kept, "at {now} ms");
+    }
+}
+
+#[test]
+fn on_a_slow_link_questions_wait_until_all_have_crossed() {
+    for (rate, first) in [(0, 3_000), (10_000_000, 3_303), (9_600, 7_300), (2_400, 15_000)] {
+        let mut near = Near::default();
+        near.set_pace("hub", rate, if rate == 0 { 0 } else { 400_000 });
+        for n in 0..12 {
+            assert!(ask(&mut near, 0, &format!("n{n}.example")).is_some());
+        }
+        let onward = |near: &mut Near, now| {
+            near.on_time(now);
+            near.take().len()
+        };
+        assert_eq!(onward(&mut near, first - 1), 0, "{rate} bit/s");
+        assert_eq!(onward(&mut near, first), 12, "{rate} bit/s");
+    }
+}
+
+#[test]
 fn that_there_is_no_such_name_is_kept() {
     let mut near = Near::default();
     let (id, query) = ask(&mut near, 0, "no.example").unwrap();
