@@ -4,7 +4,7 @@ mod ahead;
 mod together;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use units::Shares;
 
@@ -84,7 +84,7 @@ struct Permit {
 
 /// See the module.
 pub struct Far {
-    cache: Cache<Key, String, ()>,
+    cache: Cache<(String, Key), String, ()>,
     dials: BTreeMap<u64, Dial>,
     last: u64,
     /// The number of the permit that was added last.
@@ -146,7 +146,8 @@ impl Far {
         }
         if self.may(now, peer, server)
             && waits
-            && let Some(Found::Fresh { answer, age, .. }) = self.cache.find(now, &key)
+            && let Some(Found::Fresh { answer, age, .. }) =
+                self.cache.find(now, &known_by(peer, &key))
         {
             let (message, left) = (answer.aged(Some(age)), answer.ttl - age);
             if self.has_room_for(&message) {
@@ -275,7 +276,7 @@ impl Far {
             self.send(&peer, frame);
         }
         let ttl = answer.ttl;
-        self.cache.keep(now, key.clone(), (peer.clone(), ()), answer);
+        self.cache.keep(now, known_by(&peer, &key), (peer.clone(), ()), answer);
         if ids.is_empty() {
             self.send_ahead(now, &peer, key, message, ttl);
         } else {
@@ -314,7 +315,7 @@ impl Far {
     }
 
     fn send_one_along(&mut self, now: u64, peer: &str, client: SocketAddr, key: Key) {
-        match self.cache.find(now, &key) {
+        match self.cache.find(now, &known_by(peer, &key)) {
             _ if !self.ahead.may(now, peer, &key) => {}
             Some(Found::Fresh { answer, age, .. }) => {
                 let (message, left) = (answer.aged(Some(age)), answer.ttl - age);
@@ -347,6 +348,20 @@ impl Far {
         let its = self.permitted.keys().filter(|(of, _)| of == peer).cloned();
         its.collect::<Vec<_>>().iter().for_each(|key| self.forget_permit(key));
     }
+}
+
+/// What an answer is known by: of a public server for all peers, of another for the one whose host
+/// asked. A company's resolver may answer each network differently, which it tells by addresses that
+/// peers keep; and it is near, so that asking it again costs nothing on the link.
+fn known_by(peer: &str, key: &Key) -> (String, Key) {
+    let is_private = match key.0.ip().to_canonical() {
+        IpAddr::V4(ip) => {
+            let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
+            ip.is_private() || ip.is_loopback() || ip.is_link_local() || is_shared
+        }
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_loopback() || ip.is_unicast_link_local(),
+    };
+    (if is_private { peer.to_owned() } else { String::new() }, key.clone())
 }
 
 #[cfg(test)]

@@ -79,6 +79,35 @@ fn a_peer_gets_nothing_of_a_server_before_the_gateway_has_connected_it_there() {
 }
 
 #[test]
+fn what_a_private_server_told_one_peer_is_not_anothers_and_what_a_public_one_did_is() {
+    for (server, is_shared) in [
+        ("9.9.9.9:53", true),
+        ("[2620:fe::fe]:53", true),
+        ("10.2.0.2:53", false),
+        ("100.64.0.1:53", false),
+        ("[fd02::2]:53", false),
+    ] {
+        let mut far = Far::default();
+        let server: SocketAddr = server.parse().unwrap();
+        // Both may speak with it.
+        ["ship", "other"].iter().for_each(|peer| far.permit(0, peer, server));
+        for (peer, is_known) in [("ship", false), ("other", is_shared), ("ship", true)] {
+            let (client, query) = (client(), key("intra.example").1);
+            far.on_frame(1, peer, Frame::Ask { id: 1, waits: true, client, server, query });
+            let todo = far.take();
+            match &todo[..] {
+                [Do::Send(_, Frame::Answer { .. })] if is_known => {}
+                [Do::Dial { dial, query, .. }] if !is_known => {
+                    far.on_answer(1, *dial, Some(&answer(query, 300, 1)));
+                    far.take();
+                }
+                other => panic!("{server} {peer}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn an_answer_to_another_question_is_none() {
     let mut far = Far::default();
     let (server, query) = key("a.example");
