@@ -42,6 +42,9 @@ const MOST_OF_HOST: usize = 56 << 10;
 const _: () = assert!(MOST_OF_HOST + service::packet::MAX_JSON < service::packet::MAX_PACKET);
 /// What may have come on another connection without being a whole message, in bytes.
 const MOST_READ: usize = 256 << 10;
+/// What is taken of one connection before others have their turn, in bytes: more than a half of this
+/// program sends at once.
+const MOST_AT_ONCE: usize = 8 * MOST_READ;
 /// What may wait for a link, in bytes; what is more is given up.
 const MOST_WAITING: usize = 1 << 20;
 
@@ -278,16 +281,31 @@ impl Names {
 
     /// Moves what can be moved on a socket, and takes what came.
     fn turn(&mut self, number: u64) {
+        // Nobody has so much to say at once with good reason.
+        if (0..MOST_AT_ONCE / MOST_READ).all(|_| self.takes_more(number)) {
+            self.lose(number);
+        }
+    }
+
+    /// Takes what came; is there more, of which the poller does not tell?
+    fn takes_more(&mut self, number: u64) -> bool {
         let now = self.now();
-        let Some(socket) = self.sockets.get_mut(&number) else { return };
+        let Some(socket) = self.sockets.get_mut(&number) else { return false };
         let turned = socket.wire.turn();
         let stands = turned.is_ok();
+        let is_full = turned.as_ref().is_err_and(|e| e.kind() == ErrorKind::InvalidData);
         let whole = match &mut socket.of {
             Of::Host(host) => {
                 match turned {
                     Err(e) if e.kind() == ErrorKind::UnexpectedEof => host.ended = true,
-                    Err(e) if e.kind() == ErrorKind::InvalidData => return self.pass(number),
-                    Err(_) => return self.lose(number),
+                    Err(e) if e.kind() == ErrorKind::InvalidData => {
+                        self.pass(number);
+                        return false;
+                    }
+                    Err(_) => {
+                        self.lose(number);
+                        return false;
+                    }
                     Ok(()) => {}
                 }
                 let Accepted { peer, client, server, .. } = &host.it;
@@ -297,14 +315,15 @@ impl Names {
                     let by = By::Connection(number);
                     self.near.on_question(now, peer, (*client, *server), by, &question);
                 }
-                return self.rest(number);
+                self.rest(number);
+                return false;
             }
             Of::Dial(dial) => {
                 let (dial, message) = (*dial, socket.wire.message(0));
                 if message.is_some() || !stands {
                     self.end_dial(dial, message);
                 }
-                return;
+                return false;
             }
             Of::Near(peer) => exchange::frames(&mut socket.wire.read).is_ok_and(|frames| {
                 frames.into_iter().all(|frame| self.near.on_frame(now, peer, frame))
@@ -313,9 +332,11 @@ impl Names {
                 frames.into_iter().all(|frame| self.far.on_frame(now, peer, frame))
             }),
         };
-        if !whole || !stands {
+        if !whole || !stands && !is_full {
             self.lose(number);
+            return false;
         }
+        is_full
     }
 
     /// A host's connection: what was answered is over, and so is the connection in its time.
