@@ -1,6 +1,6 @@
 //! Active FTP through a gateway, as far as it can be decided without sockets: [`control`] reads a
 //! session's commands and replies along, [`preface`] is what the two halves tell each other of a
-//! stream.
+//! stream, [`places`] divides the program's room among hosts and peers.
 //!
 //! A host that says PORT waits for the server to connect to it. The hub's half says PASV to the
 //! server in its place (RFC 959, section 4.1.2), has its gateway connect to the port that the
@@ -9,6 +9,7 @@
 //! hub and server needs to know FTP.
 
 pub mod control;
+pub mod places;
 pub mod preface;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

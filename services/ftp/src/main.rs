@@ -13,6 +13,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
 
 use ftp::control::{Control, Data, Named};
+use ftp::places::{Holder, Places};
 use ftp::preface::Preface;
 use os::poll::{Events, Interest, Poller};
 use os::tcp::Stream;
@@ -24,8 +25,9 @@ use units::Duration;
 /// The poller's number for the gateway; connections have two each from 1 on.
 const GATEWAY: u64 = 0;
 const BUFFER: usize = 64 << 10;
-/// Sessions and data connections at once. What is more is carried by the gateway as ever, or not
-/// made.
+/// Sessions and data connections at once. For one more the host loses its oldest that has the most,
+/// behind the peer or in the network with the most. Where nobody has more than who asks, a session
+/// is carried by the gateway as ever, and a data connection is not made.
 const MOST: usize = 4000;
 
 fn main() -> ExitCode {
@@ -60,6 +62,12 @@ struct Hub {
     client: SocketAddr,
 }
 
+impl Hub {
+    fn holder(&self) -> Holder {
+        Holder::behind(&self.peer, self.client.ip())
+    }
+}
+
 /// What two sockets are.
 enum Kind {
     /// A session at the terminal: the host is the first of the two.
@@ -89,9 +97,10 @@ struct Counted {
 struct Ftp {
     client: Client,
     poller: Poller,
+    places: Places,
     asked: BTreeMap<u64, Asked>,
-    /// The last request, and the last connection.
-    last: (u64, u64),
+    /// The last number of a request. What it asks for has the same one when it is joined.
+    last: u64,
     joined: BTreeMap<u64, Joined>,
     /// Sessions at the terminal, by host.
     near: BTreeMap<SocketAddr, u64>,
@@ -105,7 +114,8 @@ fn serve() -> Result<(), Error> {
     let client = Client::from_environment()?;
     poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
     let (asked, joined, near, more, counted) = Default::default();
-    let mut ftp = Ftp { client, poller, asked, last: (0, 0), joined, near, more, counted };
+    let places = Places::new(MOST);
+    let mut ftp = Ftp { client, poller, places, asked, last: 0, joined, near, more, counted };
     let (mut room, mut buffer) = (service::room(), vec![0; BUFFER]);
     let mut events = Events::with_capacity(256);
     loop {
@@ -168,36 +178,39 @@ impl Ftp {
         }
     }
 
-    fn has_room(&self) -> bool {
-        self.joined.len() + self.asked.len() < MOST
-    }
-
-    fn ask(&mut self, asked: Asked) -> u64 {
-        self.last.0 += 1;
-        self.asked.insert(self.last.0, asked);
-        self.last.0
+    /// The number of one more request, if there is a place for it.
+    fn place(&mut self, holder: Holder) -> Result<Option<u64>, Error> {
+        self.last += 1;
+        let Ok(ends) = self.places.take(self.last, holder) else { return Ok(None) };
+        if let Some(number) = ends {
+            match self.asked.remove(&number) {
+                // Nothing was said in it yet.
+                Some(Asked::Session(it, socket)) => self.client.pass(socket, it.dscp, b"")?,
+                Some(_) => {}
+                None => self.end(number),
+            }
+        }
+        Ok(Some(self.last))
     }
 
     /// A host's session: a stream to the hub's half.
     fn open_session(&mut self, it: Accepted, socket: OwnedFd) -> Result<(), Error> {
-        if !self.has_room() {
+        let Some(request) = self.place(Holder::host(it.client.ip()))? else {
             return self.client.pass(socket, it.dscp, b"");
-        }
+        };
         let preface = Preface::Control { server: it.server, client: it.client };
         let (peer, client) = (it.peer.clone(), Some(it.client));
-        let request = self.ask(Asked::Session(it, socket));
+        self.asked.insert(request, Asked::Session(it, socket));
         let open = Request::Open { request, peer, class: None, client };
         self.client.send(&open, preface.to_string().as_bytes(), None)
     }
 
     /// The stream of a session: a connection to its server.
     fn reach_server(&mut self, session: Hub, stream: OwnedFd) -> Result<(), Error> {
-        if !self.has_room() {
-            return Ok(());
-        }
+        let Some(request) = self.place(session.holder())? else { return Ok(()) };
         let (peer, target) = (session.peer.clone(), session.server.to_string());
         let source = Some(session.client);
-        let request = self.ask(Asked::Server(session, stream));
+        self.asked.insert(request, Asked::Server(session, stream));
         self.client.send(&Request::Connect { request, peer, target, source }, b"", None)
     }
 
@@ -210,7 +223,7 @@ impl Ftp {
         port: u16,
         stream: OwnedFd,
     ) -> Result<(), Error> {
-        let of = self.near.get(&client).copied().filter(|_| self.has_room());
+        let of = self.near.get(&client).copied();
         let mut is_asked = |number: &u64| match self.joined.get_mut(number).map(|it| &mut it.kind) {
             Some(Kind::Near { peer, named, .. }) => *peer == it.peer && named.take(port),
             _ => false,
@@ -219,20 +232,19 @@ impl Ftp {
             eprintln!("{} wants port {port} of {client}, which has not named it", it.peer);
             return Ok(());
         };
-        let request = self.ask(Asked::Host(stream));
-        let [host, _] = &self.joined[&number].sockets.ends;
-        self.client.send(&Request::Back { request, port }, b"", Some(host.as_fd()))
+        let Some(request) = self.place(Holder::host(client.ip()))? else { return Ok(()) };
+        self.asked.insert(request, Asked::Host(stream));
+        let session = self.joined.get(&number).map(|it| it.sockets.ends[0].as_fd());
+        self.client.send(&Request::Back { request, port }, b"", session)
     }
 
     /// A session at the hub wants a data connection.
     fn reach_port(&mut self, session: Hub, data: Data) -> Result<(), Error> {
-        if !self.has_room() {
-            return Ok(());
-        }
+        let Some(request) = self.place(session.holder())? else { return Ok(()) };
         let peer = session.peer.clone();
         let target = SocketAddr::new(session.server.ip(), data.server).to_string();
         let source = Some(SocketAddr::new(session.client.ip(), 0));
-        let request = self.ask(Asked::Port(session, data.client));
+        self.asked.insert(request, Asked::Port(session, data.client));
         self.client.send(&Request::Connect { request, peer, target, source }, b"", None)
     }
 
@@ -242,23 +254,27 @@ impl Ftp {
                 self.counted.sessions += 1;
                 let named = Named::new(it.client.ip());
                 let kind = Kind::Near { peer: it.peer, client: it.client, named };
-                self.join(kind, socket, other, buffer)
+                self.join(request, kind, socket, other, buffer)
             }
             Some(Asked::Server(session, stream)) => {
                 self.counted.sessions += 1;
                 let control = Control::new(session.client.ip(), session.server.ip());
-                self.join(Kind::Far(session, Box::new(control)), stream, other, buffer)
+                let kind = Kind::Far(session, Box::new(control));
+                self.join(request, kind, stream, other, buffer)
             }
             Some(Asked::Port(session, port)) => {
+                // In the same place.
+                self.places.leave(request);
+                let Some(request) = self.place(session.holder())? else { return Ok(()) };
+                self.asked.insert(request, Asked::Stream(other));
                 let preface = Preface::Data { client: session.client, port }.to_string();
-                let request = self.ask(Asked::Stream(other));
                 let (peer, client) = (session.peer, None);
                 let open = Request::Open { request, peer, class: None, client };
                 self.client.send(&open, preface.as_bytes(), None)
             }
             Some(Asked::Stream(socket) | Asked::Host(socket)) => {
                 self.counted.data += 1;
-                self.join(Kind::Data, socket, other, buffer)
+                self.join(request, Kind::Data, socket, other, buffer)
             }
             None => Ok(()),
         }
@@ -267,6 +283,7 @@ impl Ftp {
     /// A session goes back to the gateway, everything else is dropped, which resets it.
     fn failed(&mut self, request: u64, reason: &Reason) -> Result<(), Error> {
         self.counted.failed += 1;
+        self.places.leave(request);
         let what = match self.asked.remove(&request) {
             Some(Asked::Session(it, socket)) => return self.client.pass(socket, it.dscp, b""),
             Some(Asked::Server(session, _)) => format!("no connection to {}", session.server),
@@ -282,15 +299,21 @@ impl Ftp {
         Ok(())
     }
 
-    fn join(&mut self, kind: Kind, a: OwnedFd, b: OwnedFd, buffer: &mut [u8]) -> Result<(), Error> {
-        self.last.1 += 1;
-        let number = self.last.1;
+    fn join(
+        &mut self,
+        number: u64,
+        kind: Kind,
+        a: OwnedFd,
+        b: OwnedFd,
+        buffer: &mut [u8],
+    ) -> Result<(), Error> {
         let (a, b): (Stream, Stream) = (a.into(), b.into());
         let watched = [(&a, 1), (&b, 2)].into_iter().try_for_each(|(socket, end)| {
             self.poller.add(socket, 2 * number + end, Interest::READ_WRITE.edge())
         });
         if let Err(why) = watched {
             eprintln!("a connection is reset: {why}");
+            self.places.leave(number);
             return Ok(());
         }
         if let Kind::Near { client, .. } = &kind {
@@ -310,6 +333,7 @@ impl Ftp {
     }
 
     fn end(&mut self, number: u64) {
+        self.places.leave(number);
         if let Some(Joined { kind: Kind::Near { client, .. }, .. }) = self.joined.remove(&number)
             && self.near.get(&client) == Some(&number)
         {
