@@ -1,4 +1,4 @@
-//! What one peer may take of what this program has for all of them.
+//! What one peer, or one host, may take of what this program has for all of them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -6,46 +6,46 @@ use std::rc::Rc;
 
 use tokio::task::{AbortHandle, spawn_local};
 
-/// Places of a kind. A peer has no more of them than are free, so that some are left for whoever
-/// comes next.
-pub struct Places {
+/// Places of a kind, by who holds them. A holder, which is a peer or a host, has no more of them
+/// than are free, so that some are left for whoever comes next.
+pub struct Places<H: Ord = Rc<str>> {
     most: usize,
-    taken: RefCell<BTreeMap<Rc<str>, usize>>,
+    taken: RefCell<BTreeMap<H, usize>>,
 }
 
 /// One of them, until it is dropped.
-pub struct Place {
-    places: Rc<Places>,
-    peer: Rc<str>,
+pub struct Place<H: Ord = Rc<str>> {
+    places: Rc<Places<H>>,
+    holder: H,
     weight: usize,
 }
 
-impl Places {
+impl<H: Ord + Clone> Places<H> {
     /// So many.
-    pub fn new(most: usize) -> Rc<Places> {
+    pub fn new(most: usize) -> Rc<Places<H>> {
         Rc::new(Places { most, taken: RefCell::default() })
     }
 
-    /// One that counts for so many. `None`: the peer has its part.
-    pub fn take(self: &Rc<Places>, peer: &Rc<str>, weight: usize) -> Option<Place> {
+    /// One that counts for so many. `None`: the holder has its part.
+    pub fn take(self: &Rc<Places<H>>, holder: &H, weight: usize) -> Option<Place<H>> {
         let mut taken = self.taken.borrow_mut();
         let free = self.most.saturating_sub(taken.values().sum());
-        let its = taken.get(peer).copied().unwrap_or(0);
+        let its = taken.get(holder).copied().unwrap_or(0);
         if its + 2 * weight > free {
             return None;
         }
-        taken.insert(peer.clone(), its + weight);
-        Some(Place { places: Rc::clone(self), peer: peer.clone(), weight })
+        taken.insert(holder.clone(), its + weight);
+        Some(Place { places: Rc::clone(self), holder: holder.clone(), weight })
     }
 }
 
-impl Drop for Place {
+impl<H: Ord> Drop for Place<H> {
     fn drop(&mut self) {
         let mut taken = self.places.taken.borrow_mut();
-        if let Some(its) = taken.get_mut(&self.peer) {
+        if let Some(its) = taken.get_mut(&self.holder) {
             *its -= self.weight;
             if *its == 0 {
-                taken.remove(&self.peer);
+                taken.remove(&self.holder);
             }
         }
     }
@@ -90,6 +90,15 @@ mod tests {
         assert!(places.taken.borrow().is_empty());
         let peer: Rc<str> = "ship".into();
         assert!(places.take(&peer, 129).is_none() && places.take(&peer, 128).is_some());
+    }
+
+    #[test]
+    fn hosts_have_their_parts_as_peers_do() {
+        let places = Places::new(3000);
+        let host = |n: u8| std::net::IpAddr::from([10, 1, 0, n]);
+        let its: Vec<_> = (0..3000).map_while(|_| places.take(&host(2), 1)).collect();
+        assert_eq!(its.len(), 1500);
+        assert!(places.take(&host(2), 1).is_none() && places.take(&host(3), 1).is_some());
     }
 
     #[test]

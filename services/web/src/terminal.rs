@@ -26,7 +26,6 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioTimer;
 use service::message::Accepted;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 
 use crate::body::{self, Body};
 use crate::client::Received;
@@ -37,6 +36,7 @@ use crate::gateway::Gateway;
 use crate::hosts::Hosts;
 use crate::loads::{Loads, Source};
 use crate::local::Local;
+use crate::shares::Places;
 use crate::socket::{Socket, watched};
 use crate::store::Store;
 pub use inspected::Inspection;
@@ -52,7 +52,7 @@ const BUFFER: usize = 64 << 10;
 /// How often it is looked whether an exchange still stands that waits for the link.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Hosts' connections at once; more are carried as plain streams.
+/// Hosts' connections at once, of which one host alone has half. More are carried as plain streams.
 const CONNECTIONS: usize = 3000;
 
 /// The terminal's part.
@@ -66,9 +66,9 @@ pub struct Terminal {
     pub loads: Rc<Loads>,
     /// Answers that are validated while their hosts have them already.
     meanwhile: RefCell<BTreeSet<u64>>,
-    places: Semaphore,
+    places: Rc<Places<IpAddr>>,
     /// Of connections that say nothing.
-    silent: Semaphore,
+    silent: Rc<Places<IpAddr>>,
     servers: Rc<Servers>,
     visits: Rc<Visits>,
     pub inspection: Option<Rc<Inspection>>,
@@ -99,8 +99,8 @@ impl Terminal {
             hosts,
             loads,
             meanwhile,
-            places: Semaphore::new(CONNECTIONS),
-            silent: Semaphore::new(SILENT),
+            places: Places::new(CONNECTIONS),
+            silent: Places::new(SILENT),
             servers,
             visits,
             inspection,
@@ -110,14 +110,16 @@ impl Terminal {
     /// Serves a host's connection, of which so much was read, or gives it back.
     pub async fn serve(self: Rc<Terminal>, it: Accepted, read: Vec<u8>, socket: OwnedFd) {
         let Ok(stream) = watched(socket) else { return };
-        let place = self.places.try_acquire().ok().filter(|_| self.gateway.serves(&it.peer));
+        let host = it.client.ip().to_canonical();
+        let place = self.places.take(&host, 1).filter(|_| self.gateway.serves(&it.peer));
         let (mut verdict, mut read) = match place {
             Some(_) => {
                 let speak_http = || {
                     let knows = it.name.is_none() && self.gateway.serves(&it.peer);
                     knows && self.servers.speak_http(&it.peer, it.server)
                 };
-                first_bytes(&stream, read, &self.silent, speak_http).await
+                let wait = || self.silent.take(&host, 1);
+                first_bytes(&stream, read, wait, speak_http).await
             }
             None => (Verdict::Pass, read),
         };

@@ -7,14 +7,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::shares::Place;
 
 /// A host that says nothing for so long may wait for the server to speak first.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -28,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const LATELY: Duration = Duration::from_secs(3600);
 /// Servers that are remembered.
 const SERVERS: usize = 4096;
-/// Connections that say nothing at once and are waited for.
+/// Connections that say nothing at once and are waited for; one host alone has half of them.
 pub const SILENT: usize = 1000;
 
 type Key = (String, SocketAddr);
@@ -95,19 +96,18 @@ impl Drop for Asking {
 }
 
 /// What the host says first, of which so much was read, until it is known what that is. While it says
-/// nothing it is waited for as
-/// long as `makes_sense` says so, if there is a place for that.
+/// nothing it is waited for as long as `makes_sense` says so, if `wait` gives it a place for that.
 pub async fn first_bytes(
     stream: &TcpStream,
     mut read: Vec<u8>,
-    places: &Semaphore,
+    wait: impl Fn() -> Option<Place<IpAddr>>,
     makes_sense: impl Fn() -> bool,
 ) -> (Verdict, Vec<u8>) {
     match judge(&read) {
         Verdict::More => {}
         verdict => return (verdict, read),
     }
-    if read.is_empty() && !speaks(stream, places, makes_sense).await {
+    if read.is_empty() && !speaks(stream, wait, makes_sense).await {
         return (Verdict::Pass, read);
     }
     let until = Instant::now() + SLOW;
@@ -127,12 +127,16 @@ pub async fn first_bytes(
 }
 
 /// Waits for the host to say something, or to end; false if its server may be the one to begin.
-async fn speaks(stream: &TcpStream, places: &Semaphore, makes_sense: impl Fn() -> bool) -> bool {
+async fn speaks(
+    stream: &TcpStream,
+    wait: impl Fn() -> Option<Place<IpAddr>>,
+    makes_sense: impl Fn() -> bool,
+) -> bool {
     let mut byte = [0];
     if let Ok(said) = timeout(SILENCE, stream.peek(&mut byte)).await {
         return said.is_ok();
     }
-    let Ok(_place) = places.try_acquire() else { return false };
+    let Some(_place) = wait() else { return false };
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until && makes_sense() {
         if let Ok(said) = timeout(LOOK, stream.peek(&mut byte)).await {
