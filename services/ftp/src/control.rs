@@ -276,19 +276,26 @@ fn port(high: u8, low: u8) -> Option<u16> {
     Some(u16::from_be_bytes([high, low])).filter(|port| *port != 0)
 }
 
+/// May a host name this port? Those of services may be another's, who has the same address behind a
+/// translator (RFC 2577, section 3).
+fn may_be_named(port: &u16) -> bool {
+    *port >= 1024
+}
+
 /// The port of `PORT 10,1,0,2,156,64`, if the address is the host's own.
 fn port_of(rest: &[u8], client: IpAddr) -> Option<u16> {
     let [a, b, c, d, high, low] = six(rest)?;
-    port(high, low).filter(|_| IpAddr::V4(Ipv4Addr::new(a, b, c, d)) == client)
+    let is_own = IpAddr::V4(Ipv4Addr::new(a, b, c, d)) == client;
+    port(high, low).filter(may_be_named).filter(|_| is_own)
 }
 
-/// The port of `EPRT |1|10.1.0.2|40000|`, if the address is the host's own.
+/// The port of `EPRT |1|10.1.0.2|40000|`, likewise.
 fn eprt_of(rest: &[u8], client: IpAddr) -> Option<u16> {
     let bar = *rest.first()?;
     let parts: Vec<&[u8]> = rest.split(|b| *b == bar).collect();
     let [b"", _, address, port, b""] = parts[..] else { return None };
     let address: IpAddr = std::str::from_utf8(address).ok()?.parse().ok()?;
-    number(port).filter(|_| address == client)
+    number(port).filter(may_be_named).filter(|_| address == client)
 }
 
 /// The port of `227 Entering Passive Mode (10,2,0,2,156,64)`. Its address is not minded: the

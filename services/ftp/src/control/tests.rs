@@ -58,11 +58,14 @@ fn eprt_becomes_what_the_servers_address_wants() {
 }
 
 #[test]
-fn ports_of_other_hosts_are_the_servers_to_refuse() {
+fn ports_of_other_hosts_and_of_services_are_the_servers_to_refuse() {
     let mut it = session();
     for other in [
         "PORT 10,1,0,3,4,1\r\n",
         "PORT 10,1,0,2,0,0\r\n",
+        "PORT 10,1,0,2,0,22\r\n",
+        "PORT 10,1,0,2,3,255\r\n",
+        "EPRT |1|10.1.0.2|22|\r\n",
         "PORT 10,1,0,2,4\r\n",
         "PORT 10,1,0,2,4,256\r\n",
         "EPRT |1|10.1.0.9|1025|\r\n",
@@ -72,6 +75,9 @@ fn ports_of_other_hosts_are_the_servers_to_refuse() {
         assert_eq!(asks(&mut it, other), other);
         let reply = "500 Illegal PORT command.\r\n";
         assert_eq!(says(&mut it, reply), (reply.into(), None));
+        let mut named = Named::new(CLIENT.parse().unwrap());
+        named.on_client(other.as_bytes());
+        assert!(named.is_empty(), "{other}");
     }
 }
 
