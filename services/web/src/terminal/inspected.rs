@@ -22,6 +22,7 @@ use http::header::{self, HeaderValue};
 use http::uri::Scheme;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
@@ -42,6 +43,7 @@ use crate::body::{self, Body};
 use crate::clock::calendar;
 use crate::counted::Counted;
 use crate::local::Local;
+use crate::shares::Places;
 use crate::socket::Socket;
 
 /// Certificates that are at hand.
@@ -52,12 +54,19 @@ const AT_HAND: Duration = Duration::from_secs(24 * 3600);
 const IDLE: Duration = Duration::from_secs(300);
 /// Requests of one connection at once.
 const REQUESTS: u32 = 128;
+/// Requests of all connections at once, of which one host alone has half.
+const REQUESTS_OF_ALL: usize = 3000;
+/// Bytes that wait here of a request's body, or of an answer's.
+const BODY: u32 = 64 << 10;
+/// Bytes that wait of all requests' bodies of a connection.
+const BODIES: u32 = 2 * BODY;
 
 /// What inspection needs.
 pub struct Inspection {
     bypass: RefCell<List>,
     refused: RefCell<Refused>,
     acceptor: TlsAcceptor,
+    requests: Rc<Places<IpAddr>>,
     started: Instant,
 }
 
@@ -100,7 +109,8 @@ impl Inspection {
             .with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (refused, started) = (RefCell::default(), Instant::now());
-        Ok(Inspection { bypass, refused, acceptor: Arc::new(config).into(), started })
+        let (acceptor, requests) = (Arc::new(config).into(), Places::new(REQUESTS_OF_ALL));
+        Ok(Inspection { bypass, refused, acceptor, requests, started })
     }
 
     /// Is this name opened for hosts?
@@ -216,12 +226,7 @@ impl Terminal {
 
     async fn serve_http2(self: Rc<Terminal>, opened: Rc<Opened>, tls: TlsStream<Socket>) {
         let answer = |request| self.clone().answer_opened(opened.clone(), request);
-        let connection = hyper::server::conn::http2::Builder::new(Local)
-            .timer(TokioTimer::new())
-            .auto_date_header(false)
-            .max_concurrent_streams(REQUESTS)
-            .keep_alive_interval(IDLE / 5)
-            .serve_connection(TokioIo::new(tls), service_fn(answer));
+        let connection = http2().serve_connection(TokioIo::new(tls), service_fn(answer));
         let mut connection = pin!(connection);
         loop {
             // Looked at whenever something is answered.
@@ -251,6 +256,12 @@ impl Terminal {
         if is_web_socket(&request) {
             return Ok(opened.leave(Why::WebSocket));
         }
+        let Some(place) = opened.inspection.requests.take(&opened.way.from.to_canonical(), 1)
+        else {
+            let mut answer = Response::new(body::nothing());
+            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return Ok(answer);
+        };
         let last = headers::ends_connection(request.headers());
         let way = opened.way;
         if let Err(why) = headers::for_link(&mut request, way, Scheme::HTTPS) {
@@ -270,8 +281,22 @@ impl Terminal {
         };
         // Over QUIC nothing is opened.
         answer.headers_mut().remove(header::ALT_SVC);
-        Ok(closing(answer, last))
+        Ok(closing(answer, last).map(|body| body::keeping(body, place)))
     }
+}
+
+/// Speaks HTTP/2 with hosts.
+fn http2() -> http2::Builder<Local> {
+    let mut builder = http2::Builder::new(Local);
+    builder
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(REQUESTS)
+        .initial_stream_window_size(BODY)
+        .initial_connection_window_size(BODIES)
+        .max_send_buf_size(BODY as usize)
+        .keep_alive_interval(IDLE / 5);
+    builder
 }
 
 impl Opened {
@@ -397,6 +422,48 @@ mod tests {
             names.certified(&format!("{n}.test")).unwrap();
         }
         assert_eq!(names.at_hand.lock().unwrap().len(), CERTIFICATES);
+    }
+
+    /// A host opens eight requests whose bodies nobody reads: what it may send.
+    #[test]
+    fn bodies_that_nobody_reads_have_so_many_bytes_each_and_together() {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            tokio::task::spawn_local(async move {
+                let never = |request: Request<Incoming>| async move {
+                    std::future::pending::<()>().await;
+                    drop(request);
+                    Ok::<_, String>(Response::new(body::nothing()))
+                };
+                let _ = http2().serve_connection(TokioIo::new(near), service_fn(never)).await;
+            });
+            let (mut requests, connection) = h2::client::handshake(far).await.unwrap();
+            tokio::task::spawn_local(async move { drop(connection.await) });
+            let (mut answers, mut bodies) = (Vec::new(), Vec::new());
+            for _ in 0..8 {
+                let request = Request::post("https://a.test/").body(()).unwrap();
+                let (answer, body) = requests.send_request(request, false).unwrap();
+                answers.push(answer);
+                bodies.push((body, 0));
+            }
+            // Each round every body sends what it may.
+            for _ in 0..1000 {
+                for (body, sent) in &mut bodies {
+                    body.reserve_capacity(4 << 10);
+                    let some = body.capacity().min(4 << 10);
+                    if some > 0 {
+                        body.send_data(vec![0; some].into(), false).unwrap();
+                        *sent += some;
+                    }
+                }
+                tokio::task::yield_now().await;
+            }
+            let most = *bodies.iter().map(|(_, sent)| sent).max().unwrap();
+            let all: usize = bodies.iter().map(|(_, sent)| sent).sum();
+            assert!(most <= BODY as usize && all <= BODIES as usize, "{most} of {all} bytes");
+            assert!(all > BODY as usize, "{all} bytes");
+        });
     }
 
     #[test]
