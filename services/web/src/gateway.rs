@@ -311,6 +311,16 @@ impl Gateway {
         Some(self.peer(peer).rate / 8 / 50).filter(|bytes| *bytes > 0)
     }
 
+    /// What the link to this peer sends, in bits per second. 0: nothing is known of it.
+    pub fn rate(&self, peer: &str) -> u64 {
+        self.peer(peer).rate
+    }
+
+    /// The round trip to this peer, as far as it is known.
+    pub fn round_trip(&self, peer: &str) -> Duration {
+        self.peer(peer).round_trip
+    }
+
     /// A stream to the peer's service.
     ///
     /// # Errors

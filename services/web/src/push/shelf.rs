@@ -14,8 +14,14 @@ use crate::headers::Way;
 
 /// How long what came waits for its request, and a page for what it named.
 const LIFE: Duration = Duration::from_secs(60);
-/// A request waits for what was promised, as long as something of the page comes so often.
+/// A request waits for what was promised, as long as something of the page comes so often: at
+/// least, and at most on slow links.
 const PATIENCE: Duration = Duration::from_secs(3);
+const LONGEST: Duration = LIFE;
+/// What comes is noticed by the piece, of so many bytes, which has a frame of its own.
+const PIECE: u64 = 4 << 10;
+/// So many pieces of others' may come between two of the page.
+const PIECES: u64 = 3;
 /// Pages whose objects are awaited, and objects.
 const MAX_PAGES: usize = 512;
 const MAX_THINGS: usize = 8192;
@@ -25,6 +31,14 @@ const MAX_OF_PAGE: usize = 512;
 const MAX_BYTES: usize = 32 << 20;
 /// Of a longer name nothing is believed; the hub does not push it (`plan`).
 const MAX_NAME: usize = 2 << 10;
+
+/// How long nothing of a page may come before a request for what was promised crosses, over a link
+/// of so many bits per second (0: nobody knows).
+pub fn patience(rate: u64, round_trip: Duration) -> Duration {
+    let bits = PIECES * PIECE * 8;
+    let pieces = bits.saturating_mul(1000).checked_div(rate).map(Duration::from_millis);
+    pieces.unwrap_or_default().saturating_add(round_trip).clamp(PATIENCE, LONGEST)
+}
 
 /// An object, and the host that may have it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -189,9 +203,7 @@ impl<T: Clone> Shelf<T> {
 
     /// More of it is here; false if there is no room for that.
     pub fn grow(&mut self, key: &Key, page: u64, bytes: usize, now: Duration) -> bool {
-        if let Some(page) = self.pages.get_mut(&page) {
-            page.news = now;
-        }
+        self.hear_of(page, now);
         // What a host has taken is not here any more.
         let Some(thing) = self.things.get_mut(key).filter(|t| t.page == page) else { return true };
         if self.bytes + bytes > MAX_BYTES {
@@ -202,8 +214,16 @@ impl<T: Clone> Shelf<T> {
         true
     }
 
-    /// What is known of this object, for a host that connected to `to`.
-    pub fn look(&self, key: &Key, to: SocketAddr, now: Duration) -> Look<T> {
+    /// Something of the page has come.
+    pub fn hear_of(&mut self, page: u64, now: Duration) {
+        if let Some(page) = self.pages.get_mut(&page) {
+            page.news = now;
+        }
+    }
+
+    /// What is known of this object, for a host that connected to `to`, over a link with this
+    /// [`patience`].
+    pub fn look(&self, key: &Key, to: SocketAddr, now: Duration, patience: Duration) -> Look<T> {
         let Some(thing) = self.things.get(key).filter(|t| t.to.is_none_or(|at| at == to)) else {
             return Look::Nothing;
         };
@@ -214,7 +234,7 @@ impl<T: Clone> Shelf<T> {
             };
         }
         let news = self.pages.get(&thing.page).map_or(thing.came, |page| page.news);
-        match news + PATIENCE {
+        match news + patience {
             until if now < until => Look::Coming(until),
             _ => Look::Nothing,
         }
@@ -243,9 +263,11 @@ impl<T: Clone> Shelf<T> {
     /// Removes what nobody asked for: its names and bytes.
     pub fn expire(&mut self, now: Duration) -> Vec<(String, usize)> {
         self.pages.retain(|_, page| now < page.news + LIFE);
-        let mut wasted = Vec::new();
+        let (mut wasted, pages) = (Vec::new(), &self.pages);
         self.things.retain(|key, thing| {
-            let keep = now < thing.came + LIFE;
+            // What has not come yet may come as long as its page does.
+            let is_coming = thing.here.is_none() && pages.contains_key(&thing.page);
+            let keep = now < thing.came + LIFE || is_coming;
             if !keep && thing.here.is_some() {
                 wasted.push((key.name.clone(), thing.bytes));
             }
@@ -284,18 +306,18 @@ mod tests {
         let (mut shelf, page) = shelf();
         let mine = key("10.1.0.2", "a.test/x");
         shelf.promise(page, vec![mine.name.clone()], S);
-        assert_eq!(shelf.look(&mine, TO, S), Look::Coming(S + PATIENCE));
-        assert_eq!(shelf.look(&key("10.1.0.3", "a.test/x"), TO, S), Look::Nothing);
+        assert_eq!(shelf.look(&mine, TO, S, PATIENCE), Look::Coming(S + PATIENCE));
+        assert_eq!(shelf.look(&key("10.1.0.3", "a.test/x"), TO, S, PATIENCE), Look::Nothing);
         let elsewhere = "10.2.0.3:80".parse().unwrap();
-        assert_eq!(shelf.look(&mine, elsewhere, S), Look::Nothing, "another server");
+        assert_eq!(shelf.look(&mine, elsewhere, S, PATIENCE), Look::Nothing, "another server");
         assert_eq!(
             shelf.arrive(("shore", page), mine.name.clone(), TO, ("x", 0), 2 * S),
             Some(mine.clone())
         );
         assert!(shelf.grow(&mine, page, 100, 2 * S));
-        assert_eq!(shelf.look(&mine, TO, 9 * S), Look::Here("x", page));
+        assert_eq!(shelf.look(&mine, TO, 9 * S, PATIENCE), Look::Here("x", page));
         assert_eq!((shelf.bytes(), shelf.take(&mine, page)), (100, Some("x")));
-        assert_eq!((shelf.bytes(), shelf.look(&mine, TO, 9 * S)), (0, Look::Nothing));
+        assert_eq!((shelf.bytes(), shelf.look(&mine, TO, 9 * S, PATIENCE)), (0, Look::Nothing));
     }
 
     #[test]
@@ -306,8 +328,8 @@ mod tests {
         shelf.arrive(("shore", page), here.name.clone(), TO, ("x", 0), S);
         shelf.take(&here, page);
         shelf.promise(page, vec![gone.name.clone(), here.name.clone()], S);
-        assert_eq!(shelf.look(&gone, TO, S), Look::Nothing);
-        assert_eq!(shelf.look(&here, TO, S), Look::Nothing);
+        assert_eq!(shelf.look(&gone, TO, S, PATIENCE), Look::Nothing);
+        assert_eq!(shelf.look(&here, TO, S, PATIENCE), Look::Nothing);
     }
 
     #[test]
@@ -319,11 +341,39 @@ mod tests {
         assert_eq!(shelf.awaited("shore", from, |_| false), [page]);
         assert!(shelf.awaited("shore", other, |_| true).is_empty());
         assert!(shelf.grow(&key("10.1.0.2", "a.test/y"), page, 1, 3 * S), "news of the page");
-        assert_eq!(shelf.look(&it, TO, 3 * S), Look::Coming(3 * S + PATIENCE));
-        assert_eq!(shelf.look(&it, TO, 7 * S), Look::Nothing);
+        assert_eq!(shelf.look(&it, TO, 3 * S, PATIENCE), Look::Coming(3 * S + PATIENCE));
+        assert_eq!(shelf.look(&it, TO, 7 * S, PATIENCE), Look::Nothing);
         shelf.promise(page, vec![it.name.clone()], 7 * S);
         shelf.lose("shore");
-        assert_eq!(shelf.look(&it, TO, 7 * S), Look::Nothing);
+        assert_eq!(shelf.look(&it, TO, 7 * S, PATIENCE), Look::Nothing);
+    }
+
+    /// At 2,400 bit/s a page of 20 kB takes more than a minute, and each piece of it 13.7 s.
+    #[test]
+    fn on_a_slow_link_what_was_promised_is_waited_for_while_its_page_comes() {
+        let patience = patience(2_400, 2 * S);
+        let (mut shelf, page) = shelf();
+        let it = key("10.1.0.2", "a.test/x");
+        shelf.promise(page, vec![it.name.clone()], S);
+        for n in 1..9 {
+            let now = 14 * n * S;
+            assert!(matches!(shelf.look(&it, TO, now, patience), Look::Coming(_)), "{now:?}");
+            shelf.hear_of(page, now);
+            assert!(shelf.expire(now).is_empty());
+        }
+        // Nothing more comes.
+        assert_eq!(shelf.look(&it, TO, 112 * S + patience, patience), Look::Nothing);
+        shelf.expire(112 * S + LIFE);
+        assert!(shelf.things.is_empty() && shelf.pages.is_empty());
+    }
+
+    #[test]
+    fn patience_is_as_long_as_pieces_take() {
+        for (rate, expected) in [(0, 3_000), (1_000_000, 3_000), (9_600, 10_740), (1, 60_000)] {
+            let round_trip = Duration::from_millis(500);
+            assert_eq!(patience(rate, round_trip), Duration::from_millis(expected), "{rate}");
+        }
+        assert_eq!(patience(u64::MAX, Duration::MAX), LONGEST);
     }
 
     #[test]
@@ -335,7 +385,7 @@ mod tests {
         shelf.promise(page, vec![name()], S);
         shelf.withdraw("another", page, vec![name()]);
         let it = key("10.1.0.2", "a.test/x");
-        assert!(matches!(shelf.look(&it, TO, S), Look::Coming(_)));
+        assert!(matches!(shelf.look(&it, TO, S, PATIENCE), Look::Coming(_)));
     }
 
     #[test]

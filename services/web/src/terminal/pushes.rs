@@ -19,7 +19,7 @@ use bentpipe_web::push::fields::{self, Ask, Pushed};
 use bentpipe_web::push::frames::{Part, Reader};
 use bentpipe_web::push::held::Held;
 use bentpipe_web::push::scan::may_name_others;
-use bentpipe_web::push::shelf::{Key, Look, Shelf};
+use bentpipe_web::push::shelf::{self, Key, Look, Shelf};
 use bentpipe_web::push::{Budget, name_of};
 use bentpipe_web::verified::Beside;
 use bytes::Bytes;
@@ -211,7 +211,7 @@ impl Pushes {
         loop {
             let changed = self.changed.notified();
             // Borrowed for this look only.
-            let look = self.shelf.borrow().look(&key, way.to, self.now());
+            let look = self.shelf.borrow().look(&key, way.to, self.now(), self.patience(peer));
             match look {
                 Look::Nothing => return None,
                 Look::Coming(_) if self.gateway.is_down(peer) => return None,
@@ -226,6 +226,10 @@ impl Pushes {
                 }
             }
         }
+    }
+
+    fn patience(&self, peer: &str) -> Duration {
+        shelf::patience(self.gateway.rate(peer), self.gateway.round_trip(peer))
     }
 
     fn give(
@@ -659,6 +663,9 @@ impl Unframed {
     }
 
     fn take_parts(&mut self) {
+        if let Some(page) = self.page {
+            self.pushes.shelf.borrow_mut().hear_of(page, self.pushes.now());
+        }
         for part in std::mem::take(&mut self.parts) {
             match (part, self.page) {
                 (Part::Data(bytes), _) => self.data.push_back(bytes),
