@@ -113,6 +113,26 @@ fn median(world: &World, path: &str, length: usize) -> Duration {
     times[times.len() / 2]
 }
 
+/// Connects as another host of the LAN, which `with_another_host` made.
+fn connect_as_another(world: &World) -> TcpStream {
+    let socket = world.client.run(|| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.expect("a socket");
+        let from: std::net::SocketAddr = "10.1.0.3:0".parse().expect("an address");
+        socket.bind(&from.into()).expect("the other host");
+        let to: std::net::SocketAddr = AT.parse().expect("an address");
+        socket.connect_timeout(&to.into(), Duration::from_secs(30)).expect("a connection");
+        socket
+    });
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+    stream
+}
+
+fn with_another_host(world: &World) {
+    world.client.ip("address add 10.1.0.3/24 dev lan0").expect("an address");
+}
+
 fn resident(gateway: &Gateway) -> u64 {
     let pid = service(gateway).pid.expect("a process");
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
@@ -188,7 +208,7 @@ fn thousands_of_slow_clients_keep_nobody_from_being_served() {
         return;
     }
     let (world, _programs) = world_with("web-slow", with_directory);
-    world.client.ip("address add 10.1.0.3/24 dev lan0").unwrap();
+    with_another_host(&world);
     let server = Server::start(&world.server, site);
     let room = vec![0; 256 << 10];
     let begin = Instant::now();
@@ -196,17 +216,7 @@ fn thousands_of_slow_clients_keep_nobody_from_being_served() {
     println!("{SLOW} slow clients are there after {:?}", begin.elapsed());
     let asked = |what: &str| {
         let begin = Instant::now();
-        let socket = world.client.run(|| {
-            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-            let socket = socket.expect("a socket");
-            let from: std::net::SocketAddr = "10.1.0.3:0".parse().expect("an address");
-            socket.bind(&from.into()).expect("the other host");
-            let to: std::net::SocketAddr = AT.parse().expect("an address");
-            socket.connect_timeout(&to.into(), Duration::from_secs(30)).expect(what);
-            socket
-        });
-        let mut stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+        let mut stream = connect_as_another(&world);
         ask(&mut stream, "/small", SMALL, &mut room.clone());
         println!("{what}: an answer after {:?}", begin.elapsed());
     };
@@ -227,6 +237,8 @@ fn thousands_of_slow_clients_keep_nobody_from_being_served() {
         }
     });
     slow.say_more();
+    // The slow clients are one host, which took no place from the other one.
+    wait_for_count(&world.a, "connections", 4);
     drop(server);
 }
 
@@ -236,10 +248,15 @@ fn two_thousand_exchanges_at_once_fit_into_200_mb_at_each_end() {
         return;
     }
     let (world, _programs) = world_with("web-many", with_directory);
+    with_another_host(&world);
     let server = Server::start(&world.server, site);
     let mut streams: Vec<_> = (0..AT_ONCE)
         .map(|n| {
-            let mut stream = connect(&world.client, AT);
+            // Of two hosts: one alone has places for 1,500.
+            let mut stream = match n % 2 {
+                0 => connect(&world.client, AT),
+                _ => connect_as_another(&world),
+            };
             let request = format!("GET /held/{n} HTTP/1.1\r\nHost: a\r\n\r\n");
             stream.write_all(request.as_bytes()).expect("a request");
             stream
@@ -267,6 +284,7 @@ fn two_thousand_exchanges_at_once_fit_into_200_mb_at_each_end() {
     let after = [resident(&world.a), resident(&world.b)];
     println!("MB at the terminal, the hub: {waiting:?} asked, {unread:?} unread, {after:?} after");
     assert_eq!(server.heads().len(), AT_ONCE);
+    wait_for_count(&world.a, "connections", AT_ONCE as u64);
     let most = *[waiting, unread, after].as_flattened().iter().max().expect("some");
     assert!(most <= 200, "{waiting:?} {unread:?} {after:?}");
 }

@@ -520,3 +520,31 @@ fn a_page_that_has_changed_a_little_costs_little_and_arrives_whole() {
         assert!(crossed <= 5_000, "{path} {version}: {crossed}");
     }
 }
+
+/// At 9,600 bit/s each piece of 4 KiB takes longer than the 3 s that requests wait on fast links.
+#[test]
+fn on_a_slow_link_what_was_promised_crosses_once() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) =
+        world_with("push-slow", |plan, _| plan.rate = BitRate::from_bps(9_600));
+    let sheets = ["/1", "/2", "/3"];
+    let server = Server::start(&world.server, move |head, _| {
+        match head.split(' ').nth(1).unwrap_or("") {
+            "/page" => with(
+                "Content-Type: text/html\r\n",
+                b"<link rel=stylesheet href=1><link rel=stylesheet href=2><link rel=stylesheet href=3>",
+            ),
+            target => sized(pattern(target.len() as u64 + u64::from(target.as_bytes()[1]), 8_000)),
+        }
+    });
+    let one = |path: &str| format!("curl -sSf --max-time 120 -o /dev/null http://{AT}{path}");
+    let all = sheets.map(|sheet| format!("{} & p=\"$p $!\"; ", one(sheet))).concat();
+    must(
+        &world.client,
+        &format!("{}; {all} for it in $p; do wait $it || exit 1; done", one("/page")),
+    );
+    assert_eq!(sheets.map(|sheet| asked(&server, sheet)), [1; 3]);
+    wait_for_count(&world.a, "push_used", 3);
+}
