@@ -8,6 +8,7 @@ use http::header::{self, HeaderMap, HeaderName};
 use super::given::may_be_joined;
 use super::words::{Directives, FOREVER, date, seconds};
 use super::{Asked, Digest, Key, Now};
+use crate::headers::proves_who_asks;
 
 /// The longest freshness that nobody promised (RFC 9111, section 4.2.2).
 const GUESS: Duration = Duration::from_secs(24 * 3600);
@@ -121,10 +122,10 @@ pub fn keep(asked: &Asked, status: StatusCode, fields: &HeaderMap, now: Now) -> 
     if asked.head || asked.wants.no_store {
         return None;
     }
-    // What was asked for with a cookie is for everybody only if the server says so.
+    // What was asked for with a cookie or a token is for everybody only if the server says so.
     let says = Directives::of(fields);
     let for_all = says.has("public") || says.has("s-maxage");
-    match asked.fields.contains_key(header::COOKIE) && !for_all {
+    match proves_who_asks(&asked.fields) && !for_all {
         true => None,
         false => keep_for_all(asked, status, fields, now),
     }
