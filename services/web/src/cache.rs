@@ -32,7 +32,7 @@ use http::{Method, Request, Uri};
 
 pub use changed::{changes, obsolete};
 pub use given::{Given, Part, give};
-pub use index::{Index, Place};
+pub use index::{Gone, Index, Place};
 pub use memory::Memory;
 use stored::plain_value;
 pub use stored::{Stored, keep};

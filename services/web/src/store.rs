@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bentpipe_web::cache::record::Record;
-use bentpipe_web::cache::{Asked, Digest, Index, Key, Memory, Now, Place, Stored, parts_of};
+use bentpipe_web::cache::{Asked, Digest, Gone, Index, Key, Memory, Now, Place, Stored, parts_of};
 use bentpipe_web::disk::{Disk, Loaded};
 use bytes::Bytes;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -228,12 +228,17 @@ impl Store {
                     }
                     places.into_iter().for_each(|place| self.note(place));
                 }
-                Told::Kept(place) if self.pending.borrow_mut().remove(&place.number).is_some() => {
-                    Counted::add(&self.counted.stored);
-                    self.note(place);
+                Told::Kept(place) => {
+                    self.index.borrow_mut().end(place.number);
+                    // It may have been forgotten meanwhile.
+                    match self.pending.borrow_mut().remove(&place.number) {
+                        Some(_) => {
+                            Counted::add(&self.counted.stored);
+                            self.note(place);
+                        }
+                        None => self.remove_file(place),
+                    }
                 }
-                // It was forgotten meanwhile.
-                Told::Kept(place) => self.remove_file(place),
                 Told::Moved(old, new) => {
                     let known = self.index.borrow_mut().forget(old.digest, old.number);
                     match known {
@@ -243,6 +248,7 @@ impl Store {
                 }
                 Told::Failed { number, full } => {
                     self.pending.borrow_mut().remove(&number);
+                    self.index.borrow_mut().end(number);
                     Counted::add(&self.counted.not_written);
                     self.make_room(full);
                 }
@@ -252,10 +258,25 @@ impl Store {
 
     fn note(&self, place: Place) {
         let gone = self.index.borrow_mut().insert(place);
-        for place in gone {
-            self.memory.borrow_mut().forget(place.digest, place.number);
-            self.remove_file(place);
+        gone.into_iter().for_each(|place| self.gives_way(place));
+    }
+
+    fn gives_way(&self, place: Place) {
+        self.memory.borrow_mut().forget(place.digest, place.number);
+        self.remove_file(place);
+    }
+
+    /// A file that is not whole grows; false if it is to be no more.
+    fn grow(&self, number: u64, bytes: usize) -> bool {
+        let gone = self.index.borrow_mut().grow(number, bytes as u64);
+        let Some(Gone { places, unfinished }) = gone else { return false };
+        places.into_iter().for_each(|place| self.gives_way(place));
+        for number in unfinished {
+            Counted::add(&self.counted.not_written);
+            self.pending.borrow_mut().remove(&number);
+            self.order(Job::Drop(number));
         }
+        true
     }
 
     /// The disk is full before the limit is reached: others have it. So that something new finds
@@ -358,3 +379,6 @@ impl Sizes {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,9 @@ const MAX_FILES: usize = 200_000;
 const VARIANTS: usize = 8;
 /// What a file takes of a disk: whole blocks, and its name.
 const BLOCK: u64 = 4096;
+/// Files that are not whole take this part of the limit at most: whoever never ends them gets none
+/// of the rest.
+const UNFINISHED: u64 = 4;
 
 /// One file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +33,15 @@ impl Place {
     }
 }
 
+/// What has no room any more, because something else grew.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Gone {
+    /// Files.
+    pub places: Vec<Place>,
+    /// Numbers of files that are not whole.
+    pub unfinished: Vec<u64>,
+}
+
 /// All files, within a limit; the least recently used go first.
 #[derive(Debug)]
 pub struct Index {
@@ -38,6 +50,9 @@ pub struct Index {
     by_use: BTreeMap<u64, (Digest, u64)>,
     last_use: u64,
     bytes: u64,
+    /// Bytes of files that are not whole, and when they grew last, by number.
+    growing: BTreeMap<u64, (u64, u64)>,
+    growing_bytes: u64,
     limit: u64,
 }
 
@@ -45,7 +60,8 @@ impl Index {
     /// For so many bytes on disk.
     pub fn new(limit: u64) -> Index {
         let (targets, by_use, last_use, bytes) = Default::default();
-        Index { targets, by_use, last_use, bytes, limit }
+        let (growing, growing_bytes) = Default::default();
+        Index { targets, by_use, last_use, bytes, growing, growing_bytes, limit }
     }
 
     /// The files of a target, newest first.
@@ -87,12 +103,49 @@ impl Index {
         let crowded = (all.len() > VARIANTS).then(|| all[0].0);
         let crowded = crowded.and_then(|old| self.forget(old.digest, old.number));
         let mut gone: Vec<Place> = crowded.into_iter().collect();
-        while (self.bytes > self.limit || self.by_use.len() > MAX_FILES)
+        gone.extend(self.shrink());
+        gone
+    }
+
+    /// Forgets what is beyond the limits.
+    fn shrink(&mut self) -> Vec<Place> {
+        let mut gone = Vec::new();
+        while (self.bytes + self.growing_bytes > self.limit || self.by_use.len() > MAX_FILES)
             && let Some(oldest) = self.forget_oldest()
         {
             gone.push(oldest);
         }
         gone
+    }
+
+    /// A file begins that is not whole.
+    pub fn begin(&mut self, number: u64) {
+        self.last_use += 1;
+        self.growing.insert(number, (0, self.last_use));
+    }
+
+    /// It has more bytes. What has no room then is forgotten, and to be removed: of files that are
+    /// not whole those that have not grown for longest. `None`: it was one of these itself.
+    pub fn grow(&mut self, number: u64, bytes: u64) -> Option<Gone> {
+        let (has, grew) = self.growing.get_mut(&number)?;
+        self.last_use += 1;
+        (*has, *grew) = (*has + bytes, self.last_use);
+        self.growing_bytes += bytes;
+        let mut unfinished = Vec::new();
+        while self.growing_bytes > self.limit / UNFINISHED
+            && let Some((&oldest, _)) = self.growing.iter().min_by_key(|(_, (_, grew))| *grew)
+        {
+            self.end(oldest);
+            unfinished.push(oldest);
+        }
+        Some(Gone { places: self.shrink(), unfinished })
+    }
+
+    /// A file that was not whole is, or is given up.
+    pub fn end(&mut self, number: u64) {
+        if let Some((bytes, _)) = self.growing.remove(&number) {
+            self.growing_bytes -= bytes;
+        }
     }
 
     /// Forgets the least recently used one.
@@ -129,7 +182,7 @@ impl Index {
         self.by_use.is_empty()
     }
 
-    /// Bytes that they take.
+    /// Bytes that they take, without those that are not whole.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -69,7 +69,7 @@ impl Keep {
             return self.give_up();
         }
         if self.on_disk {
-            return self.write(bytes.clone());
+            return self.grow(bytes.clone());
         }
         let all = &self.store.on_their_way;
         if all.get() + bytes.len() > self.store.limit / ON_THEIR_WAY {
@@ -80,7 +80,8 @@ impl Keep {
         if self.so_far.len() as u64 > SMALL && self.store.files.borrow().is_some() {
             let begun = self.take_bytes();
             if self.begin_file() {
-                self.write(begun);
+                self.store.index.borrow_mut().begin(self.stored.number);
+                self.grow(begun);
             }
         }
     }
@@ -97,6 +98,14 @@ impl Keep {
             self.give_up();
         }
         self.on_disk
+    }
+
+    /// More of a file whose end is not here.
+    fn grow(&mut self, bytes: Bytes) {
+        match self.store.grow(self.stored.number, bytes.len()) {
+            true => self.write(bytes),
+            false => self.give_up(),
+        }
     }
 
     fn write(&mut self, bytes: Bytes) {
@@ -139,6 +148,7 @@ impl Keep {
         self.take_bytes();
         self.store.pending.borrow_mut().remove(&self.stored.number);
         if self.on_disk {
+            self.store.index.borrow_mut().end(self.stored.number);
             self.store.order(Job::Drop(self.stored.number));
         }
     }

@@ -1,0 +1,90 @@
+//! What the store leaves of a disk to what is not whole yet.
+
+use std::time::Duration;
+
+use http::header::CACHE_CONTROL;
+use http::{HeaderValue, Request, StatusCode};
+use tokio::task::LocalSet;
+
+use super::*;
+
+const LIMIT: u64 = 2 << 20;
+
+/// Answers of this size are on disk alone.
+const LENGTH: usize = (LIMIT / PART) as usize;
+
+fn asked(store: &Store, n: usize) -> Asked {
+    let uri = format!("http://a.test/{n}").parse().unwrap();
+    let key = Key::new("far", "10.2.0.2:80".parse().unwrap(), &uri);
+    Asked::of(&Request::new(()), &key, true, store.now()).unwrap()
+}
+
+/// An answer of which so many bytes have come.
+fn begun(store: &Rc<Store>, n: usize, length: usize) -> Keep {
+    let asked = asked(store, n);
+    let mut answer = http::HeaderMap::new();
+    answer.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
+    let stored = bentpipe_web::cache::keep(&asked, StatusCode::OK, &answer, store.now()).unwrap();
+    let mut keep = store.begin(&asked, stored).unwrap();
+    for at in (0..length).step_by(64 << 10) {
+        keep.append(&Bytes::from(vec![n as u8; (length - at).min(64 << 10)]));
+    }
+    keep
+}
+
+/// Waits until it is so; the thread that writes has told everything then.
+async fn until(what: impl Fn() -> bool) {
+    while !what() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Bytes of files that are not whole.
+fn unfinished(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let files = files.filter(|file| file.file_name().to_str().unwrap().starts_with("new-"));
+    // One may be removed meanwhile.
+    files.filter_map(|file| file.metadata().ok()).map(|it| it.len()).sum()
+}
+
+fn with_store(test: impl AsyncFnOnce(&Path, &Rc<Store>)) {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let store = Store::open(Some(directory.path()), 1 << 20, LIMIT, Rc::default());
+        until(|| store.files.borrow().is_some()).await;
+        test(directory.path(), &store).await;
+    });
+}
+
+#[test]
+fn answers_that_never_end_take_a_part_of_the_disk_and_most_of_what_is_kept_remains() {
+    with_store(async |directory, store| {
+        for n in 0..7 {
+            begun(store, n, LENGTH).finish();
+            until(|| store.sizes().on_disk == n as u64 + 1).await;
+        }
+        let held: Vec<_> = (10..30).map(|n| begun(store, n, LENGTH - 1)).collect();
+        // What is ordered behind all of it is written when the rest is.
+        begun(store, 40, 1000).finish();
+        until(|| store.index.borrow().has(asked(store, 40).key.digest())).await;
+        let of_it = unfinished(directory);
+        assert!(of_it <= LIMIT / 4, "{of_it} bytes of files that are not whole");
+        assert!(of_it + store.sizes().disk_bytes <= LIMIT, "{of_it} beside what is kept");
+        for n in 2..7 {
+            assert!(store.find(&asked(store, n)).await.is_some(), "{n} was kept before");
+        }
+        assert!(store.find(&asked(store, 0)).await.is_none(), "the oldest gives way");
+        // Nor do they keep others from the disk.
+        begun(store, 41, LENGTH).finish();
+        until(|| store.index.borrow().has(asked(store, 41).key.digest())).await;
+        drop(held);
+        // What has been given up leaves its room.
+        for n in 50..60 {
+            begun(store, n, LENGTH).finish();
+            until(|| store.pending.borrow().is_empty()).await;
+            assert!(store.find(&asked(store, n)).await.is_some(), "{n}");
+        }
+        assert_eq!(unfinished(directory), 0);
+    });
+}
