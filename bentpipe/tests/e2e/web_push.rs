@@ -19,6 +19,7 @@ use crate::web::{
     world_with,
 };
 use crate::web_cache::web_at;
+use crate::web_hub::with_hosts;
 
 /// With these fields.
 fn with(fields: &str, body: &[u8]) -> (String, Vec<u8>) {
@@ -166,6 +167,40 @@ fn what_is_somebodys_own_is_pushed_to_him_only_and_papers_are_never_shown() {
     assert_eq!((code.as_str(), asked(&server, "/users.html")), ("401", 2));
     get(&world, "-u me:word", "/session");
     assert_eq!(asked(&server, "/set.png"), 2, "with papers nothing is pushed");
+}
+
+/// A page with a frame of another host, which knows its users by the same cookie.
+fn two_hosts(head: &str, _: &[u8]) -> (String, Vec<u8>) {
+    let whose = field(head, "cookie").unwrap_or("nobody's").as_bytes();
+    match head.split(' ').nth(1) {
+        Some("/page") => with(
+            "Content-Type: text/html\r\n",
+            b"<iframe src=http://app.site.test/frame></iframe><img src=http://app.site.test/image>",
+        ),
+        _ => with("", whose),
+    }
+}
+
+#[test]
+fn another_hosts_object_is_given_only_to_who_asks_for_it_without_a_cookie() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world_with("push-two-hosts", |plan, programs| {
+        with_hosts(plan, programs, "10.2.0.2 www.site.test\n10.2.0.2 app.site.test\n");
+    });
+    let server = Server::start(&world.server, two_hosts);
+    let resolve = ["www", "app"].map(|name| format!("--resolve {name}.site.test:80:10.2.0.2"));
+    let get = |more: &str, uri: &str| {
+        let curl = format!("curl -sS --max-time 20 {} {more} http://{uri}", resolve.join(" "));
+        must(&world.client, &curl)
+    };
+    get("-H 'Cookie: id=1'", "www.site.test/page");
+    wait_for_count(&world.a, "pushed", 2);
+    assert_eq!(get("-H 'Cookie: id=1'", "app.site.test/frame"), "id=1");
+    assert_eq!(asked(&server, "/frame"), 2);
+    assert_eq!(get("", "app.site.test/image"), "nobody's");
+    assert_eq!(asked(&server, "/image"), 1, "it was there");
 }
 
 #[test]

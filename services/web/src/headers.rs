@@ -75,7 +75,12 @@ const PROOFS: [&str; 7] = ["cookie", "auth", "token", "session", "api-key", "api
 
 /// Does a request with these fields say who asks? Its answer may hold secrets of the asker's then.
 pub fn proves_who_asks(fields: &HeaderMap) -> bool {
-    fields.keys().any(|name| PROOFS.iter().any(|proof| name.as_str().contains(proof)))
+    proofs(fields).next().is_some()
+}
+
+/// The names of the fields that say so.
+pub fn proofs(fields: &HeaderMap) -> impl Iterator<Item = &HeaderName> {
+    fields.keys().filter(|name| PROOFS.iter().any(|proof| name.as_str().contains(proof)))
 }
 
 /// What fields take of memory, about.

@@ -8,7 +8,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 
-use crate::headers::TO;
+use crate::headers::{TO, proofs, proves_who_asks};
 
 /// In a request: it may bring objects of so many bytes, if they are not [`BYTES`].
 const PUSH: HeaderName = HeaderName::from_static("bp-push");
@@ -292,7 +292,8 @@ pub fn suits(sent: &HeaderMap, asked: &HeaderMap, answer: &HeaderMap) -> bool {
     if encoded && !same(&header::ACCEPT_ENCODING) {
         return false;
     }
-    if !same(&header::COOKIE) && !is_for_everybody(answer) {
+    let same_asker = proofs(sent).chain(proofs(asked)).all(same);
+    if !same_asker && !is_for_everybody(answer, proves_who_asks(sent)) {
         return false;
     }
     answer.get_all(header::VARY).iter().all(|vary| {
@@ -308,8 +309,9 @@ pub fn suits(sent: &HeaderMap, asked: &HeaderMap, answer: &HeaderMap) -> bool {
     })
 }
 
-/// Does the server say that others may have it, too?
-fn is_for_everybody(answer: &HeaderMap) -> bool {
+/// Does the server say that others may have it, too? Of what it was asked for by one of its users it
+/// has to say so in so many words.
+fn is_for_everybody(answer: &HeaderMap, to_a_user: bool) -> bool {
     let mut says = answer
         .get_all(header::CACHE_CONTROL)
         .iter()
@@ -320,7 +322,8 @@ fn is_for_everybody(answer: &HeaderMap) -> bool {
     let (mut shared, mut own) = (false, answer.contains_key(header::SET_COOKIE));
     for directive in says.by_ref() {
         match directive.split('=').next().unwrap_or("") {
-            "public" | "s-maxage" | "max-age" => shared = true,
+            "public" | "s-maxage" => shared = true,
+            "max-age" => shared |= !to_a_user,
             "private" | "no-store" | "no-cache" => own = true,
             _ => {}
         }
@@ -408,6 +411,8 @@ mod tests {
         other_cookie.insert("cookie", "a=c".parse().unwrap());
         let mut no_gzip = sent.clone();
         no_gzip.remove("accept-encoding");
+        let mut with_token = sent.clone();
+        with_token.insert("x-auth-token", "t".parse().unwrap());
         for (asked, answer, suit) in [
             (&alike, &[][..], true),
             (&alike, &[("cache-control", "private, no-store"), ("set-cookie", "c=d")], true),
@@ -415,7 +420,11 @@ mod tests {
             (&alike, &[("vary", "*")], false),
             (&alike, &[("vary", "origin")], true),
             (&other_cookie, &[], false),
-            (&other_cookie, &[("cache-control", "max-age=60")], true),
+            (&other_cookie, &[("cache-control", "max-age=60")], false),
+            (&other_cookie, &[("cache-control", "max-age=60, public")], true),
+            (&other_cookie, &[("cache-control", "s-maxage=60")], true),
+            (&with_token, &[], false),
+            (&with_token, &[("cache-control", "public")], true),
             (&other_cookie, &[("cache-control", "max-age=60, private")], false),
             (&other_cookie, &[("cache-control", "public"), ("set-cookie", "c=d")], false),
             (&other_cookie, &[("cache-control", "public"), ("vary", "cookie")], false),
@@ -423,6 +432,14 @@ mod tests {
             (&no_gzip, &[("vary", "accept-encoding")], true),
         ] {
             assert_eq!(suits(&sent, asked, &fields(answer)), suit, "{asked:?} {answer:?}");
+        }
+        let unknown = fields(&[("accept-encoding", "gzip"), ("user-agent", "x")]);
+        for (answer, suit) in [
+            (&[][..], false),
+            (&[("cache-control", "max-age=60")], true),
+            (&[("cache-control", "max-age=60, private")], false),
+        ] {
+            assert_eq!(suits(&unknown, &sent, &fields(answer)), suit, "{answer:?}");
         }
     }
 

@@ -8,8 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use http::HeaderMap;
+use http::header::COOKIE;
+use url::Url;
 
-use crate::cache::{Digest, digest_of, origin_of};
+use crate::cache::{Digest, digest_of, is_secure, origin_of};
 use crate::headers::Way;
 
 /// How long what came waits for its request, and a page for what it named.
@@ -65,6 +67,30 @@ pub struct Page {
     /// Names that were promised for it.
     promised: usize,
     news: Duration,
+}
+
+impl Page {
+    /// The fields with which the object of this name was asked for: another host's without cookies.
+    pub fn asked_with(&self, name: &str) -> HeaderMap {
+        let mut fields = self.fields.clone();
+        if !is_own(&self.name, name) {
+            fields.remove(COOKIE);
+        }
+        fields
+    }
+}
+
+/// Is an object of the host that its page came from? The hub compares addresses as they are parsed
+/// (`plan`), of which different texts may be the same.
+fn is_own(page: &str, object: &str) -> bool {
+    let origin = |name: &str| {
+        let scheme = if is_secure(name) { "" } else { "http://" };
+        Url::parse(&format!("{scheme}{}", origin_of(name))).ok().map(|url| url.origin())
+    };
+    match (origin(page), origin(object)) {
+        (Some(page), Some(object)) => page == object,
+        _ => true,
+    }
 }
 
 /// What is known of an object.
@@ -406,6 +432,24 @@ mod tests {
         }
         assert_eq!(shelf.pages.len(), MAX_PAGES);
         assert!(shelf.expire(S + LIFE).is_empty() && shelf.pages.is_empty());
+    }
+
+    #[test]
+    fn objects_of_other_hosts_were_asked_for_without_cookies() {
+        let mut shelf = Shelf::<()>::default();
+        let way = Way { to: TO, from: "10.1.0.2".parse().unwrap() };
+        let mut fields = HeaderMap::new();
+        fields.insert(COOKIE, "id=1".parse().unwrap());
+        fields.insert("dnt", "1".parse().unwrap());
+        let page = shelf.page("shore", way, "127.1/page".into(), fields.clone(), S);
+        let page = shelf.page_of(page).unwrap();
+        for own in ["127.1/x", "127.0.0.1/x", "127.0.0.1"] {
+            assert_eq!(page.asked_with(own), fields, "{own}");
+        }
+        for other in ["a.test/x", "127.0.0.2/x", "127.0.0.1:81/x", "https://127.0.0.1/x"] {
+            let asked = page.asked_with(other);
+            assert!(!asked.contains_key(COOKIE) && asked.contains_key("dnt"), "{other}");
+        }
     }
 
     /// What a hostile hub may have a terminal keep.

@@ -240,7 +240,7 @@ impl Pushes {
         request: &Request<Incoming>,
     ) -> Option<Response<Body>> {
         let suits = |it: &mut bentpipe_web::push::shelf::Page| {
-            fields::suits(&it.fields, request.headers(), &tray.fields)
+            fields::suits(&it.asked_with(&key.name), request.headers(), &tray.fields)
         };
         let mut shelf = self.shelf.borrow_mut();
         if tray.is_broken() || !shelf.page_of(page).is_some_and(suits) {
@@ -273,8 +273,8 @@ impl Pushes {
     ) -> Option<Response<Body>> {
         let stored = &found.stored;
         let mut shelf = self.shelf.borrow_mut();
-        let sent = &shelf.page_of(page)?.fields;
-        if !fields::suits(sent, request.headers(), &stored.fields) {
+        let sent = shelf.page_of(page)?.asked_with(&key.name);
+        if !fields::suits(&sent, request.headers(), &stored.fields) {
             return None;
         }
         shelf.take(key, page)?;
@@ -411,7 +411,8 @@ impl Pushes {
         fields: &HeaderMap,
     ) -> Option<Found> {
         let mut request = Request::new(());
-        *request.headers_mut() = self.shelf.borrow_mut().page_of(page)?.fields.clone();
+        let asked_with = self.shelf.borrow_mut().page_of(page)?.asked_with(&name_of(uri));
+        *request.headers_mut() = asked_with;
         let (key, now) = (cache::Key::new(peer, to, uri), self.store.now());
         let asked = cache::Asked::of(&request, &key, true, now)?;
         let found = self.store.find(&asked).await?;
@@ -443,7 +444,7 @@ impl Pushes {
         let tray = Rc::new(Tray::new(status, fields, Rc::clone(&self.unread)));
         let here = (Here::Pushed(Rc::clone(&tray)), bytes);
         let key = shelf.arrive((&peer, page), name_of(&uri), to, here, now)?;
-        let asked_with = shelf.page_of(page)?.fields.clone();
+        let asked_with = shelf.page_of(page)?.asked_with(&key.name);
         drop(shelf);
         self.changed.notify_waiters();
         Counted::add(&self.counted.pushed);
