@@ -64,6 +64,7 @@ mod web_faults;
 mod web_hub;
 mod web_inspect;
 mod web_load;
+mod web_logins;
 mod web_names;
 mod web_proxied;
 mod web_push;

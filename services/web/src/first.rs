@@ -3,6 +3,8 @@
 use http::uri::Authority;
 use http::{Request, Version, header};
 
+use crate::headers::{is_of_a_connection, logs_connection_in};
+
 /// Bytes of a first request that are looked at. Longer ones are not ours.
 pub const MAX_HEAD: usize = 16 << 10;
 
@@ -95,18 +97,23 @@ pub fn is_for_host<B>(request: &Request<B>, name: &str) -> bool {
     host.is_some_and(|host| host.host().eq_ignore_ascii_case(name))
 }
 
-/// Absolute targets are for a proxy that the host talks to, and what upgrades is HTTP no longer.
+/// Absolute targets are for a proxy that the host talks to, what upgrades is HTTP no longer, and who
+/// logs a connection in needs one of his own.
 fn is_ours(request: &httparse::Request) -> bool {
-    let upgrades = |f: &httparse::Header| f.name.eq_ignore_ascii_case("upgrade");
+    let leaves = |f: &httparse::Header| {
+        f.name.eq_ignore_ascii_case("upgrade")
+            || f.name.eq_ignore_ascii_case("authorization") && is_of_a_connection(f.value)
+    };
     request.path.is_some_and(|target| target.starts_with('/'))
-        && !request.headers.iter().any(upgrades)
+        && !request.headers.iter().any(leaves)
 }
 
-/// The bytes of a request that leaves HTTP behind, and has no body: somebody else reads on from here.
+/// The bytes of a request that leaves HTTP behind, or logs its connection in, and has no body:
+/// somebody else reads on from here.
 pub fn upgrade<B>(request: &Request<B>) -> Option<Vec<u8>> {
     let fields = request.headers();
     let is_plain = request.uri().authority().is_none() && request.version() == Version::HTTP_11;
-    if !is_plain || !fields.contains_key(header::UPGRADE) {
+    if !is_plain || !fields.contains_key(header::UPGRADE) && !logs_connection_in(fields) {
         return None;
     }
     let target = request.uri().path_and_query()?;
@@ -144,6 +151,8 @@ mod tests {
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Pass),
             (b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", Pass),
             (b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n", Pass),
+            (b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: NTLM TlR=\r\n\r\n", Pass),
+            (b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic TlR=\r\n\r\n", Http),
             (b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", Pass),
             (b"GET / HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n", Pass),
             (b"GET / FTP/1.1\r\n", Pass),
@@ -187,7 +196,10 @@ mod tests {
         assert_eq!(upgrade(&request(Version::HTTP_11)).as_deref(), Some(&head[..]));
         assert_eq!(judge(head), Pass);
         assert_eq!(upgrade(&request(Version::HTTP_10)), None);
-        assert_eq!(upgrade(&Request::get("/").header("host", "a").body(()).unwrap()), None);
+        let with = |value| Request::get("/").header("authorization", value).body(()).unwrap();
+        let head = b"GET / HTTP/1.1\r\nauthorization: Negotiate YII=\r\n\r\n";
+        assert_eq!(upgrade(&with("Negotiate YII=")).as_deref(), Some(&head[..]));
+        assert_eq!(upgrade(&with("Basic YTpi")), None);
     }
 
     #[test]

@@ -83,6 +83,22 @@ pub fn proofs(fields: &HeaderMap) -> impl Iterator<Item = &HeaderName> {
     fields.keys().filter(|name| PROOFS.iter().any(|proof| name.as_str().contains(proof)))
 }
 
+/// Is a login of this scheme one of the connection's? What else is asked for on it its server takes
+/// for the same user's.
+pub fn is_of_a_connection(value: &[u8]) -> bool {
+    let ends = value.iter().position(|b| *b == b' ').unwrap_or(value.len());
+    [&b"NTLM"[..], b"Negotiate"].iter().any(|scheme| value[..ends].eq_ignore_ascii_case(scheme))
+}
+
+/// Does a message with these fields ask for such a login, or is it part of one?
+pub fn logs_connection_in(fields: &HeaderMap) -> bool {
+    let asks = fields.get_all(header::WWW_AUTHENTICATE).iter();
+    // A comma in a text only makes them too many.
+    let asks = asks.flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    let shows = fields.get_all(header::AUTHORIZATION).iter().map(HeaderValue::as_bytes);
+    asks.chain(shows).map(<[u8]>::trim_ascii).any(is_of_a_connection)
+}
+
 /// What fields take of memory, about.
 pub fn size(fields: &HeaderMap) -> usize {
     fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
@@ -295,6 +311,26 @@ mod tests {
         let mut two = request("/", &[("cookie", "session=0123456789abcdef"), ("cookie", "b=c")]);
         pack_cookie(two.headers_mut());
         assert_eq!(two.headers().get_all("cookie").iter().count(), 2);
+    }
+
+    #[test]
+    fn logins_of_connections_are_told_from_those_of_requests() {
+        for (name, value, is_one) in [
+            ("www-authenticate", "NTLM", true),
+            ("www-authenticate", "negotiate", true),
+            ("www-authenticate", "NTLM TlRMTVNTUAAC=", true),
+            ("www-authenticate", "Basic realm=\"a\", Negotiate", true),
+            ("www-authenticate", "Basic realm=\"NTLM\"", false),
+            ("www-authenticate", "NTLMv9", false),
+            ("authorization", "Negotiate YII=", true),
+            ("authorization", "Basic TlRMTQ==", false),
+            ("proxy-authenticate", "NTLM", false),
+        ] {
+            let it = request("/", &[("host", "a"), (name, value)]);
+            assert_eq!(logs_connection_in(it.headers()), is_one, "{name}: {value}");
+        }
+        let two = [("www-authenticate", "Basic realm=a"), ("www-authenticate", "Negotiate")];
+        assert!(logs_connection_in(request("/", &two).headers()));
     }
 
     #[test]

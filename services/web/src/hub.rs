@@ -242,8 +242,12 @@ impl Hub {
         key: &Key,
         request: Request<Body>,
     ) -> Result<Response<Body>, String> {
+        let logs_in = headers::logs_connection_in(request.headers());
         let (answer, sender) = self.ask(key, request).await?;
-        let mut answer = self.clone().hand_on(key.clone(), answer, sender);
+        // Whoever is asked there next would be taken for the same user.
+        let is_somebodys = logs_in || headers::logs_connection_in(answer.headers());
+        let key = (!is_somebodys).then(|| key.clone());
+        let mut answer = self.clone().hand_on(key, answer, sender);
         push::fields::clear(answer.headers_mut());
         delta::clear(answer.headers_mut());
         verified::clear(answer.headers_mut());
@@ -308,10 +312,11 @@ impl Hub {
         }
     }
 
-    /// The answer as it crosses the link. The connection is kept once the answer is through.
+    /// The answer as it crosses the link. The connection is kept under its key once the answer is
+    /// through.
     fn hand_on(
         self: Rc<Hub>,
-        key: Key,
+        key: Option<Key>,
         answer: Response<Incoming>,
         sender: Sender,
     ) -> Response<Body> {
@@ -327,7 +332,9 @@ impl Hub {
         Local::spawn(async move {
             let mut sender = sender;
             // Ready when the body has been read to its end; failed when the server closes.
-            if sender.ready().await.is_ok() {
+            if sender.ready().await.is_ok()
+                && let Some(key) = key
+            {
                 self.keep(key, sender);
             }
         });

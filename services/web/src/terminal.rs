@@ -2,6 +2,7 @@
 
 mod cached;
 mod inspected;
+mod logins;
 mod opening;
 mod pushes;
 mod upgrade;
@@ -40,6 +41,7 @@ use crate::shares::Places;
 use crate::socket::{Socket, watched};
 use crate::store::Store;
 pub use inspected::Inspection;
+use logins::Logins;
 use opening::{SILENT, SLOW, Servers, first_bytes};
 pub use pushes::Pushes;
 use visits::{Host, Visit, Visits};
@@ -71,6 +73,7 @@ pub struct Terminal {
     silent: Rc<Places<IpAddr>>,
     servers: Rc<Servers>,
     visits: Rc<Visits>,
+    logins: Logins,
     pub inspection: Option<Rc<Inspection>>,
 }
 
@@ -103,6 +106,7 @@ impl Terminal {
             silent: Places::new(SILENT),
             servers,
             visits,
+            logins: Logins::default(),
             inspection,
         }
     }
@@ -136,6 +140,11 @@ impl Terminal {
         {
             verdict = Verdict::Pass;
         }
+        let way = Way { to: it.server, from: it.client.ip() };
+        let server = (&*it.peer, way, named.as_deref().unwrap_or(""));
+        if verdict == Verdict::Http && self.logins.has(server, self.store.now().steady) {
+            verdict = Verdict::Pass;
+        }
         if let (Some(inspection), Some(&HANDSHAKE), false) =
             (&self.inspection, read.first(), is_alone)
             && let Some(name) =
@@ -149,7 +158,6 @@ impl Terminal {
             return self.pass(stream, it.dscp, &read);
         }
         Counted::add(&self.counted.connections);
-        let way = Way { to: it.server, from: it.client.ip() };
         let peer: Rc<str> = it.peer.into();
         let visit = self.visit(&peer, way.from);
         let served = upgrade::serve(stream, read, |mut request| {
@@ -196,11 +204,11 @@ impl Terminal {
         way: Way,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, String> {
-        let Some(name) = named else { return self.answer(peer, way, request).await };
+        let Some(name) = named else { return self.answer(peer, way, "", request).await };
         if !first::is_for_host(&request, &name) {
             return Ok(refuse(headers::Refused::Host));
         }
-        self.answer(peer, way, request).await.or_else(|why| {
+        self.answer(peer, way, &name, request).await.or_else(|why| {
             let mut answer = Response::new(body::whole(format!("{why}\n").into()));
             *answer.status_mut() = StatusCode::BAD_GATEWAY;
             Ok(closing(answer, true))
@@ -212,6 +220,7 @@ impl Terminal {
         self: Rc<Terminal>,
         peer: Rc<str>,
         way: Way,
+        named: &str,
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, String> {
         Counted::add(&self.counted.requests);
@@ -220,7 +229,10 @@ impl Terminal {
         if let Err(why) = headers::for_link(&mut request, way, Scheme::HTTP) {
             return Ok(refuse(why));
         }
-        Ok(closing(self.answer_ready(peer, way, request).await?, last))
+        let answer = self.clone().answer_ready(peer.clone(), way, request).await?;
+        let (server, now) = ((&*peer, way, named), self.store.now().steady);
+        let is_left = self.logins.hear(server, answer.headers(), now);
+        Ok(closing(answer, last || is_left))
     }
 
     /// The answer to a request that is ready for the link: pushed, kept, or asked for.

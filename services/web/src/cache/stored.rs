@@ -8,7 +8,7 @@ use http::header::{self, HeaderMap, HeaderName};
 use super::given::may_be_joined;
 use super::words::{Directives, FOREVER, date, seconds};
 use super::{Asked, Digest, Key, Now};
-use crate::headers::proves_who_asks;
+use crate::headers::{logs_connection_in, proves_who_asks};
 
 /// The longest freshness that nobody promised (RFC 9111, section 4.2.2).
 const GUESS: Duration = Duration::from_secs(24 * 3600);
@@ -119,7 +119,7 @@ fn guessed_lifetime(status: StatusCode, says: &Directives, fields: &HeaderMap) -
 /// The answer to `asked`, if it may be kept and is of use. Its number, length and time are set when
 /// it has come whole.
 pub fn keep(asked: &Asked, status: StatusCode, fields: &HeaderMap, now: Now) -> Option<Stored> {
-    if asked.head || asked.wants.no_store {
+    if asked.head || asked.wants.no_store || logs_connection_in(fields) {
         return None;
     }
     // What was asked for with a cookie or a token is for everybody only if the server says so.

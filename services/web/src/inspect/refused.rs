@@ -1,4 +1,5 @@
-//! Names that could not be opened a moment ago: they are left alone for an hour.
+//! Names that could not be opened a moment ago, and servers whose connections users log in: they are
+//! left alone for an hour.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,6 +20,8 @@ pub enum Why {
     Papers,
     /// A host asked for a WebSocket. Only who speaks nothing but HTTP/1.1 is left alone.
     WebSocket,
+    /// The server takes all that comes on a connection for what one user asks.
+    Login,
 }
 
 impl Why {
@@ -28,6 +31,7 @@ impl Why {
             Why::Client(said) => format!("the program refused our certificate ({said})"),
             Why::Papers => "the server wants a certificate of the user's".to_owned(),
             Why::WebSocket => "it is used for WebSockets".to_owned(),
+            Why::Login => "its users log in by connection".to_owned(),
         }
     }
 }

@@ -279,9 +279,14 @@ impl Terminal {
             Err(why) if why.starts_with(PAPERS) => opened.leave(Why::Papers),
             Err(why) => page(&opened.name, &why),
         };
+        if headers::logs_connection_in(answer.headers()) {
+            opened.inspection.note(way.from, &opened.name, Why::Login);
+            opened.is_left.set(true);
+        }
         // Over QUIC nothing is opened.
         answer.headers_mut().remove(header::ALT_SVC);
-        Ok(closing(answer, last).map(|body| body::keeping(body, place)))
+        let is_last = last || opened.is_left.get();
+        Ok(closing(answer, is_last).map(|body| body::keeping(body, place)))
     }
 }
 
