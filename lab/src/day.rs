@@ -1,6 +1,6 @@
-//! `bentpipe-lab day`: an hour of a ship's day on a line that is paid by the minute, in virtual time.
-//! The link manager is the gateway's ([`dial::manager`]); beside it one that dials for any packet.
-//! With `--real` the same hour passes once more, for real.
+//! `bentpipe-lab day`: an hour of a ship's day on a line that is paid by the minute, in virtual
+//! time. The link manager is the gateway's ([`dial::manager`]); beside it one that dials for any
+//! packet. With `--real` the same hour passes once more, for real.
 
 mod real;
 
@@ -25,8 +25,8 @@ use crate::testbed::rights;
 /// Counts the minutes and the price of a line over a ship's day, in virtual time.
 ///
 /// The script has background chatter of every host, two mails, a page and an ssh session in each
-/// hour; the line is an Inmarsat Mini-M's (2,400 bit/s, 28 s of set-up, 2.40 a minute). The rules of
-/// a gateway are beside a router that dials for any packet.
+/// hour; the line is an Inmarsat Mini-M's (2,400 bit/s, 28 s of set-up, 2.40 a minute). The rules
+/// of a gateway are beside a router that dials for any packet.
 ///
 /// Examples: bentpipe-lab day; bentpipe-lab day --hours 24 --svg day.svg; bentpipe-lab day --real
 #[derive(clap::Args, Clone, Debug)]

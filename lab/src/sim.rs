@@ -25,8 +25,8 @@ use crate::plot::{LineChart, Series};
 /// hash.
 ///
 /// With --star, --mesh or --row many nodes run: a hub whose terminals share its channel, nodes of
-/// which each reaches every other, several hops in a row. With --calls the nodes have a line that is
-/// dialled, with prices, budgets and rules.
+/// which each reaches every other, several hops in a row. With --calls the nodes have a line that
+/// is dialled, with prices, budgets and rules.
 ///
 /// Examples: bentpipe-lab sim --seeds 100; bentpipe-lab sim --seed 7; bentpipe-lab sim --star 200
 #[derive(clap::Args, Clone, Debug)]
@@ -61,8 +61,8 @@ pub struct Args {
     /// A line between two nodes that is dialled, drops and costs.
     #[arg(long, group = "net")]
     calls: bool,
-    /// Instead of seeds: what a router before a satellite must hold, by TCP's window and the rate, and
-    /// between gateways; a figure goes into this file.
+    /// Instead of seeds: what a router before a satellite must hold, by TCP's window and the rate,
+    /// and between gateways; a figure goes into this file.
     #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["seed", "seeds", "twice", "trace", "hash", "net"])]
     buffers: Option<PathBuf>,
     /// Instead of seeds: what one stream carries over a grid of rate, round trip, loss and

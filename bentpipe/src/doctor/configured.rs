@@ -130,8 +130,8 @@ fn lan_that_leads_out(lan: &[String], peer: &str, way: &str) -> Option<Check> {
     })
 }
 
-/// A network of this machine's hosts that a peer is said to have: they reach each other, and the peer
-/// is never sent anything for it.
+/// A network of this machine's hosts that a peer is said to have: they reach each other, and the
+/// peer is never sent anything for it.
 fn routes_to_lans(config: &Config) -> Vec<Check> {
     let mut found = Vec::new();
     for lan in &config.node.lan {

@@ -1,6 +1,6 @@
 //! The carriers: link packets in and out of UDP sockets, in batches. One socket is the node's own;
-//! a peer with several ways to it has more, each tied to an interface or a source address. Modems on
-//! serial lines are carriers beside them, numbered from the last.
+//! a peer with several ways to it has more, each tied to an interface or a source address. Modems
+//! on serial lines are carriers beside them, numbered from the last.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -104,9 +104,9 @@ impl Socket {
         }
     }
 
-    /// For a binding. Where its interface is not there yet, as before a call, or has not got its address
-    /// yet, the loopback's socket has its number and port meanwhile: its path has no link, and
-    /// sends nothing.
+    /// For a binding. Where its interface is not there yet, as before a call, or has not got its
+    /// address yet, the loopback's socket has its number and port meanwhile: its path has no link,
+    /// and sends nothing.
     fn open(binding: &Binding, mut config: UdpConfig) -> Result<Socket, OsError> {
         config.max_datagram = MAX_PACKET;
         config.interface.clone_from(&binding.interface);
@@ -234,9 +234,9 @@ impl Carrier {
         Ok(())
     }
 
-    /// Opens sockets anew whose interface is there now, with the address that they want, or is another of
-    /// the same name: the kernel ties them to its number. They keep their ports, which the
-    /// firewall's rules know.
+    /// Opens sockets anew whose interface is there now, with the address that they want, or is
+    /// another of the same name: the kernel ties them to its number. They keep their ports, which
+    /// the firewall's rules know.
     pub fn rebind(&mut self, poller: &Poller, token: u64, more: u64) {
         for at in 1..self.sockets.len() {
             let old = &self.sockets[at];

@@ -131,8 +131,8 @@ impl Connections {
         added
     }
 
-    /// Takes the connection of a client of the proxy, of whose bytes `ahead` have been read and are for
-    /// the server, and `rest` of those that follow.
+    /// Takes the connection of a client of the proxy, of whose bytes `ahead` have been read and are
+    /// for the server, and `rest` of those that follow.
     /// False as in [`Connections::add`].
     pub fn add_client(
         &mut self,

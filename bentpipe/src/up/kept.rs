@@ -32,7 +32,8 @@ pub use usage::Range;
 const ALIVE: Duration = Duration::from_secs(60);
 /// Between two writes of the log of outages.
 const SPACING: Duration = Duration::from_secs(2);
-/// Between two writes of the day: with what shards tell every 20 s it makes the minute that a crash may cost.
+/// Between two writes of the day: with what shards tell every 20 s it makes the minute that a crash
+/// may cost.
 const USAGE_SPACING: Duration = Duration::from_secs(40);
 
 /// The files, and what is to be in them.

@@ -1,4 +1,5 @@
-//! Counters of peers, looked at every two seconds: what they come to, [`Meter`], and whose they are,
+//! Counters of peers, looked at every two seconds: what they come to, [`Meter`], and whose they
+//! are,
 //! [`Sampling`].
 
 use std::collections::{BTreeMap, BTreeSet};

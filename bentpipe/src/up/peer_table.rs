@@ -2,9 +2,9 @@
 //!
 //! A hub has thousands of peers, so nothing that is done often looks at all of them. Times at which
 //! peers are due are kept in order; only a peer that may have changed is asked again. A shard has a
-//! table of its own peers ([`KnownPeer`]), the first shard also one of everybody's ([`ListedPeer`]).
-//! A peer is in the table from its place in the source ([`super::peer_source`]) on; its session
-//! begins with the first contact.
+//! table of its own peers ([`KnownPeer`]), the first shard also one of everybody's
+//! ([`ListedPeer`]). A peer is in the table from its place in the source ([`super::peer_source`])
+//! on; its session begins with the first contact.
 
 #[cfg(test)]
 use std::cell::Cell;

@@ -329,8 +329,8 @@ fn probation(rate: BitRate, rtt: Duration) -> Duration {
     rtt.times(4) + rate.time_for(ByteCount(1_000)) + Duration::from_secs(5)
 }
 
-/// Bytes that may wait for a line of a link at this rate, which is no more than the line's: ten bits
-/// a byte.
+/// Bytes that may wait for a line of a link at this rate, which is no more than the line's: ten
+/// bits a byte.
 fn most_unsent(rate: BitRate, speed: u32) -> usize {
     let rate = rate.min(BitRate::from_bps(u64::from(speed) * 8 / 10));
     let queue = (rate.as_bps() / 8 * QUEUE.as_millis() / 1_000) as usize;

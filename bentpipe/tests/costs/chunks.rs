@@ -90,7 +90,8 @@ pub const ALL: &[Attack] = &[
     attack("DEDUP, no message at all", |_, n, out| messages(out, n, |_| vec![9])),
 ];
 
-/// Those that say messages: nearly each of their packets is to bring one to the code that reads them.
+/// Those that say messages: nearly each of their packets is to bring one to the code that reads
+/// them.
 pub const MESSAGES: [&str; 5] = [
     "DEDUP, STORE",
     "DEDUP, NEWS",

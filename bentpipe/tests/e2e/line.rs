@@ -590,8 +590,8 @@ fn each_fault_of_a_line_is_told_with_its_cause_tried_again_and_costs_no_byte() {
     expect(&mut far, b"it is me");
 }
 
-/// A carrier that stays though nothing comes by it is paid for: the call is hung up after a minute of
-/// silence, tried again, and what waited crosses.
+/// A carrier that stays though nothing comes by it is paid for: the call is hung up after a minute
+/// of silence, tried again, and what waited crosses.
 #[test]
 #[ignore = "a minute of silence passes"]
 fn a_call_by_which_nothing_comes_any_more_is_hung_up_and_made_again() {
@@ -652,8 +652,8 @@ fn guides_terminal_and_modem([ship, shore]: [&Gateway; 2], modems: &Modems) -> [
     [of(&answers, 1, "60s"), of(&calls, 0, "3s")]
 }
 
-/// A ship with a terminal and a modem, as in the guide: the modem is dialled when the terminal dies,
-/// though the host only waits for what comes, and hung up when the terminal works again.
+/// A ship with a terminal and a modem, as in the guide: the modem is dialled when the terminal
+/// dies, though the host only waits for what comes, and hung up when the terminal works again.
 #[test]
 fn a_modem_beside_a_terminal_is_dialled_when_that_dies_and_hung_up_when_it_is_back() {
     if !root() {

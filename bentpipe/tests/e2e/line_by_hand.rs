@@ -1,5 +1,5 @@
-//! A line that stands beside a carrier is tried by hand: raised, held and used while the other works,
-//! and what the operator is told of it and of its money (R-DDR, R-VIRTUAL, R-COST).
+//! A line that stands beside a carrier is tried by hand: raised, held and used while the other
+//! works, and what the operator is told of it and of its money (R-DDR, R-VIRTUAL, R-COST).
 
 use std::process::Command;
 use std::thread;

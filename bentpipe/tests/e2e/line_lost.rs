@@ -1,4 +1,5 @@
-//! Lines that are lost in the middle of what they carry, and connections that outlive them (R-VIRTUAL).
+//! Lines that are lost in the middle of what they carry, and connections that outlive them
+//! (R-VIRTUAL).
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
@@ -26,8 +27,8 @@ const SPEED: usize = 11_520;
 const AGAIN: &str = "idle = \"60s\"\nredial = { first = \"1s\", most = \"1s\", attempts = 100, \
                      per_hour = 1000 }\n";
 
-/// Sends a file from the ship to the shore by a modem whose carrier is lost so many times on the way.
-/// Answers the bytes that the ship's modem sent, and the seconds of all calls.
+/// Sends a file from the ship to the shore by a modem whose carrier is lost so many times on the
+/// way. Answers the bytes that the ship's modem sent, and the seconds of all calls.
 fn file_by_a_line_that_is_lost(len: usize, losses: usize) -> (u64, f64) {
     let quick = Time::from_millis(200);
     let modems = telephones(BitRate::from_bps(115_200), Time::from_millis(50), [quick, quick]);
@@ -188,8 +189,8 @@ fn an_ssh_session_goes_on_after_ten_minutes_without_a_line() {
     }
 }
 
-/// What commands raise is lost with its interface's link, whatever the commands think; what was under
-/// way goes on in the next call.
+/// What commands raise is lost with its interface's link, whatever the commands think; what was
+/// under way goes on in the next call.
 #[test]
 fn a_line_whose_interface_has_no_link_any_more_is_lost_dropped_and_raised_again() {
     if !root() {

@@ -1,5 +1,5 @@
-//! What raises a line and what does not, by name; who is told at once that it is down; and what goes
-//! first once it is up (R-DDR).
+//! What raises a line and what does not, by name; who is told at once that it is down; and what
+//! goes first once it is up (R-DDR).
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
@@ -42,8 +42,8 @@ fn question(name: &str) -> Vec<u8> {
 }
 
 /// Answers every question: those for Apple's names with the noise's address, others with the
-/// users'. Behind each answer it says what nobody asked: that [`CALLED`] has one of Apple's names, too.
-/// It ends with the process.
+/// users'. Behind each answer it says what nobody asked: that [`CALLED`] has one of Apple's names,
+/// too. It ends with the process.
 fn serve_names(server: &NetNs) {
     let socket = server.run(|| UdpSocket::bind(RESOLVER)).expect("a socket");
     thread::spawn(move || {
@@ -230,7 +230,8 @@ fn hours_around_now() -> String {
     format!("{:02}:00-{:02}:00", (hour + 23) % 24, (hour + 2) % 24)
 }
 
-/// R-DDR: hours in which nothing raises a line but what may, the longest call, and a month's budget.
+/// R-DDR: hours in which nothing raises a line but what may, the longest call, and a month's
+/// budget.
 #[test]
 fn quiet_hours_the_longest_call_and_the_budget_hold() {
     if !root() {
@@ -269,7 +270,8 @@ fn quiet_hours_the_longest_call_and_the_budget_hold() {
         }
     });
     assert!(told.contains("longest"), "{told}");
-    // Calls of 3 s at a dollar a second: the second ends with the fifth dollar, and there is no third.
+    // Calls of 3 s at a dollar a second: the second ends with the fifth dollar, and there is no
+    // third.
     let spent = wait_for("a budget that is used up", || {
         let (cents, calls) = spent(&world);
         match calls == 2 && cents >= 400 {

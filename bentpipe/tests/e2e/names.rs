@@ -459,7 +459,8 @@ fn while_a_server_refuses_what_was_known_is_served_each_time() {
     assert_eq!(service(&world.a).gateway["passed"], 0, "{counters:?}");
 }
 
-/// Bytes of hosts and services that have crossed to the peer and from it, once nothing is under way.
+/// Bytes of hosts and services that have crossed to the peer and from it, once nothing is under
+/// way.
 fn crossed(world: &World) -> [u64; 2] {
     let now = || {
         let link = world.a.status().links.remove(0);
@@ -472,7 +473,8 @@ fn crossed(world: &World) -> [u64; 2] {
     })
 }
 
-/// A terminal that has forgotten all stands for another: the hub knows it by no question of its own.
+/// A terminal that has forgotten all stands for another: the hub knows it by no question of its
+/// own.
 #[test]
 fn a_second_look_up_sends_nothing_and_a_page_that_was_seen_sends_one_question() {
     if !root() {

@@ -126,7 +126,8 @@ fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
     let without = upload(&world, LEN);
     let link = "send = \"10Mbit\", receive = \"10Mbit\", delay = \"250ms\", loss = 0.01";
     let alone = Alone::start(&world, &world.gwa, &with_link(link));
-    // The kernel's TCP may lose one segment several times, and wait for it: seldom three times running.
+    // The kernel's TCP may lose one segment several times, and wait for it: seldom three times
+    // running.
     let (mut with, mut more) = (upload(&world, LEN), 0);
     while with * 2 >= without && more < 2 {
         eprintln!("{with:?} with, {without:?} without: once more");

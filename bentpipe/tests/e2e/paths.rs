@@ -274,8 +274,8 @@ fn a_carrier_whose_interface_loses_its_link_is_left_at_once_and_watchers_hear_wh
     assert!(!command(a, &["use"]).status.success(), "use is for one");
 }
 
-/// An interface gets its address apart from its link, as by DHCP: a carrier with that `source` carries
-/// from the address on. So it does where the interface was there before the gateway.
+/// An interface gets its address apart from its link, as by DHCP: a carrier with that `source`
+/// carries from the address on. So it does where the interface was there before the gateway.
 #[test]
 fn a_carrier_whose_source_comes_after_its_interface_is_used_at_once() {
     if !root() {
@@ -323,8 +323,8 @@ fn a_carrier_whose_source_comes_after_its_interface_is_used_at_once() {
     has_address(&world);
 }
 
-/// A reload takes carriers out, brings them back and prefers another, the one that sessions begin with
-/// too, while transfers go on both ways.
+/// A reload takes carriers out, brings them back and prefers another, the one that sessions begin
+/// with too, while transfers go on both ways.
 #[test]
 fn carriers_that_a_reload_takes_out_and_brings_back_cost_no_byte() {
     if !root() {

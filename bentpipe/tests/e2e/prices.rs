@@ -94,8 +94,8 @@ fn must_set(world: &World, what: &str) {
     }
 }
 
-/// R-COST: a metered terminal that is always there has a month's budget. Above it everything goes by
-/// the other carrier, and by this one again when the budget is raised.
+/// R-COST: a metered terminal that is always there has a month's budget. Above it everything goes
+/// by the other carrier, and by this one again when the budget is raised.
 #[test]
 fn a_metered_carrier_is_set_down_at_the_budget_and_used_again_when_that_is_raised() {
     if !root() {
@@ -158,8 +158,9 @@ fn paid_by(world: &World, host: &str) -> (u64, f64, Value) {
     (bytes("sent_bytes") + bytes("received_bytes"), price * 100.0, row["budget"].clone())
 }
 
-/// R-COST: two hosts on a line with a price by the megabyte, of which one has a budget for the month.
-/// Its connections end where that does, what it begins fails as on a dead net, and the other goes on.
+/// R-COST: two hosts on a line with a price by the megabyte, of which one has a budget for the
+/// month. Its connections end where that does, what it begins fails as on a dead net, and the other
+/// goes on.
 #[test]
 fn a_host_is_stopped_at_its_budget_the_other_goes_on_and_more_money_brings_it_back() {
     if !root() {

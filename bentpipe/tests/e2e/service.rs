@@ -352,8 +352,8 @@ fn traffic_of_services_that_crash_or_hang_or_are_not_there_is_split_as_ever() {
     world.a.wait_for_log("exit status: 1");
 }
 
-/// Reads whatever comes, and says nothing to it. One that has not said that it knows pings ends where it
-/// is sent one.
+/// Reads whatever comes, and says nothing to it. One that has not said that it knows pings ends
+/// where it is sent one.
 const READS: &str = "\
 import os, socket, sys
 s = socket.socket(fileno=int(os.environ['BENTPIPE_SOCKET']))
@@ -389,8 +389,8 @@ fn a_service_that_hangs_while_it_is_idle_is_noticed_and_started_again() {
         (a, b) if a.starts > 1 && b.starts > before.starts => Ok(()),
         them => Err(format!("{them:?}")),
     });
-    // The stopped one may have been found by other packets that it has not read. One that answers goes on,
-    // and one that knows no pings.
+    // The stopped one may have been found by other packets that it has not read. One that answers
+    // goes on, and one that knows no pings.
     let answers = stopped(&world.a).starts;
     wait_long_for("another turn of the one that hangs", 4 * PATIENCE, || {
         match service(&world.a).starts {

@@ -1,5 +1,5 @@
-//! What `bentpipe-web` keeps: validated over the link, on disk through crashes, and at the operator's
-//! disposal.
+//! What `bentpipe-web` keeps: validated over the link, on disk through crashes, and at the
+//! operator's disposal.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! `bentpipe-web` ends or hangs in mid-page: browsers see resets, all others nothing, and the service is
-//! back soon. And gateways end: at once where nobody waits for anything.
+//! `bentpipe-web` ends or hangs in mid-page: browsers see resets, all others nothing, and the
+//! service is back soon. And gateways end: at once where nobody waits for anything.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -17,7 +17,8 @@ const SMALL: usize = 10_000;
 const LARGE: usize = 2_000_000;
 /// Clients that never come to the end of a request.
 const SLOW: usize = 10_000;
-/// What they do, in a process of their own: one alone may not have both ends of so many connections.
+/// What they do, in a process of their own: one alone may not have both ends of so many
+/// connections.
 const SLOW_CLIENTS: &str = "\
 import socket, sys
 all = []
@@ -199,8 +200,8 @@ impl Drop for Slow {
     }
 }
 
-/// A request that does not come to its end holds no place of the service for long: its connection is
-/// carried without it, and others are served all the while.
+/// A request that does not come to its end holds no place of the service for long: its connection
+/// is carried without it, and others are served all the while.
 #[test]
 #[ignore = "takes half a minute"]
 fn thousands_of_slow_clients_keep_nobody_from_being_served() {

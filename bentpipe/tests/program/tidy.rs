@@ -210,6 +210,22 @@ fn nothing_is_left_half_done() {
     fail_with(faults);
 }
 
+/// The formatter keeps code within 100 columns, and leaves comments as they are.
+#[test]
+fn comments_are_within_the_width_of_code() {
+    let mut faults = Vec::new();
+    for (name, text) in files(&[".rs"]) {
+        for (at, line) in text.lines().enumerate() {
+            let is_text = !line.contains("http") && !line.contains("//! {\"");
+            let is_comment = line.trim_start().starts_with("//") && is_text;
+            if is_comment && line.chars().count() > 100 {
+                faults.push(format!("{name}:{}: a comment of more than 100 columns", at + 1));
+            }
+        }
+    }
+    fail_with(faults);
+}
+
 #[test]
 fn lines_end_cleanly() {
     let mut faults = Vec::new();
@@ -449,8 +465,9 @@ fn every_must_of_the_protocol_is_cited_by_a_test() {
     fail_with(missing.map(|id| format!("no test cites {id}, which says MUST")).collect());
 }
 
-/// L-CL-1: the wall clock is for people: log lines, captures, and what is kept for days. The kernel's timestamps are of
-/// it: `stamp` makes an age of them, at most so long, whatever the clock does.
+/// L-CL-1: the wall clock is for people: log lines, captures, and what is kept for days. The
+/// kernel's timestamps are of it: `stamp` makes an age of them, at most so long, whatever the clock
+/// does.
 #[test]
 fn nothing_but_logs_captures_and_ages_read_the_wall_clock() {
     const ALLOWED: [&str; 6] = [

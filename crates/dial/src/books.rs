@@ -9,8 +9,8 @@
 //!   belongs to the day on which it began.
 //! * **A price is divided** among hosts, classes and services by their bytes, exactly: the parts
 //!   make the whole. A session without bytes is paid by who raised it.
-//! * **What a power cut costs**: a line is written whenever a session's price has changed (a step of
-//!   time or a block of bytes has begun), once a second at most, and once a minute while bytes
+//! * **What a power cut costs**: a line is written whenever a session's price has changed (a step
+//!   of time or a block of bytes has begun), once a second at most, and once a minute while bytes
 //!   cross. A session without an end is closed at its last line. Where a step of time is longer
 //!   than a second its price is exact even so, because a step that has begun is paid.
 //! * **A torn line** is the last one, and is cut off; a damaged line in the middle is skipped and
@@ -144,8 +144,8 @@ impl Books {
         Replay { books, valid, damaged, broken }
     }
 
-    /// Takes in a ledger that could not be read before these books began: what it has was paid, too.
-    /// Answers how many of its lines were damaged. The ledger is to be written anew then
+    /// Takes in a ledger that could not be read before these books began: what it has was paid,
+    /// too. Answers how many of its lines were damaged. The ledger is to be written anew then
     /// ([`Books::compact`]), because sessions of both may have the same numbers.
     pub fn take_in(&mut self, ledger: &[u8]) -> usize {
         let Replay { books: earlier, damaged, .. } = Books::replay(ledger);

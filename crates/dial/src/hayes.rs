@@ -324,8 +324,8 @@ impl Modem {
         }
     }
 
-    /// How long hanging up takes, once what was written has left: the program's pause before the escape
-    /// and the modem's own after it, or the fall of DTR.
+    /// How long hanging up takes, once what was written has left: the program's pause before the
+    /// escape and the modem's own after it, or the fall of DTR.
     pub fn hang_up_time(&self) -> Duration {
         match self.config.hang_up {
             HangUp::Dtr => DTR_AWAY,

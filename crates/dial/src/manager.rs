@@ -199,8 +199,9 @@ impl Manager {
     }
 
     /// The file says something else now. Calls that are under way keep their prices, lines their
-    /// states and back-off; who tells of flows that wait tells of all of them again, since those that
-    /// could raise nothing are not known here. `Err`, and nothing is changed: it has other carriers, or is wrong.
+    /// states and back-off; who tells of flows that wait tells of all of them again, since those
+    /// that could raise nothing are not known here. `Err`, and nothing is changed: it has other
+    /// carriers, or is wrong.
     pub fn handle_config(&mut self, config: ManagerConfig) -> Result<(), String> {
         config.check()?;
         let names = |all: &[CarrierConfig]| -> Vec<(Name, bool)> {
@@ -374,8 +375,8 @@ impl Manager {
         self.dirty = true;
     }
 
-    /// The call that has just been connected may have been billed for so long already: nobody looked
-    /// at the line meanwhile. Where that leaves a step of time in doubt it is booked.
+    /// The call that has just been connected may have been billed for so long already: nobody
+    /// looked at the line meanwhile. Where that leaves a step of time in doubt it is booked.
     pub fn handle_noticed_late(&mut self, carrier: CarrierId, by: Duration) {
         let call = self.lines.get_mut(carrier.0).and_then(|line| line.call.as_mut());
         if let Some(call) = call {
@@ -384,7 +385,8 @@ impl Manager {
         }
     }
 
-    /// Hanging up takes so long on this carrier, from [`Work::HangUp`] to the end of what is billed.
+    /// Hanging up takes so long on this carrier, from [`Work::HangUp`] to the end of what is
+    /// billed.
     pub fn handle_hang_up_time(&mut self, carrier: CarrierId, time: Duration) {
         if let Some(line) = self.lines.get_mut(carrier.0) {
             line.hang_up_time = time;

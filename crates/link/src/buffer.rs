@@ -19,8 +19,8 @@ const PARTS: usize = 4;
 /// Blocks kept for reuse: 4 MB, what a 100 Mbit/s link turns over in 0.3 s; and parts.
 const KEPT: usize = 512;
 const KEPT_PARTS: usize = 256;
-/// Bytes of memory that a stream's holes may leave nearly empty, and how many times what arrived all
-/// of it may take beyond those.
+/// Bytes of memory that a stream's holes may leave nearly empty, and how many times what arrived
+/// all of it may take beyond those.
 const SPARSE: u64 = 64 * 1024;
 const SPARSE_TIMES: u64 = 4;
 /// Longer pieces keep to that by themselves: bytes that lie together and are at least so many touch
@@ -379,7 +379,8 @@ impl RecvBuffer {
             || self.is_too_sparse(offset, end)
     }
 
-    /// Would a piece leave most of the memory empty that it needs? It takes a part of a block, or two.
+    /// Would a piece leave most of the memory empty that it needs? It takes a part of a block, or
+    /// two.
     fn is_too_sparse(&self, offset: u64, end: u64) -> bool {
         if end - offset >= LONG_PIECE || self.blocks.has(end - 1) && self.blocks.has(offset) {
             return false;
@@ -388,9 +389,9 @@ impl RecvBuffer {
         held > SPARSE + SPARSE_TIMES * (self.held + end - offset)
     }
 
-    /// Do bytes that were put at `start` lie apart, so that a whole block might stay nearly empty? Not
-    /// what can be taken next, and what follows a block's length without a hole: after a loss, all
-    /// that comes meanwhile.
+    /// Do bytes that were put at `start` lie apart, so that a whole block might stay nearly empty?
+    /// Not what can be taken next, and what follows a block's length without a hole: after a loss,
+    /// all that comes meanwhile.
     fn lies_apart(&self, start: u64) -> bool {
         let mut next = self.received.first().filter(|r| r.start <= self.consumed);
         if next.take_if(|r| start < r.end).is_some() {

@@ -19,8 +19,8 @@ const REASSEMBLY_TIME: Duration = Duration::from_secs(15);
 /// Pieces apart from each other of one packet in reassembly: twice as many as the shortest link
 /// packets can make of the longest.
 const MOST_PIECES: usize = 256;
-/// A datagram leaves within this time or not at all: a line is raised in less, and hosts that had no
-/// answer have asked again or given up. It matters where the link is slow or was down.
+/// A datagram leaves within this time or not at all: a line is raised in less, and hosts that had
+/// no answer have asked again or given up. It matters where the link is slow or was down.
 pub const MAX_DATAGRAM_WAIT: Duration = Duration::from_secs(60);
 /// Buffers kept for reuse in each direction.
 const KEPT: usize = 32;

@@ -14,7 +14,8 @@
 //! 1. A SYN from a `lan` interface whose route leads into the tunnel is marked, and the
 //!    mark routes it into a second TUN device, the *syn device* ([`Intercept::syns`]).
 //!    Nothing else ever comes out of it, and no other SYN: not the node's own unless they are
-//!    to be split, not one that a peer sent as a datagram, not one from an interface that is not split.
+//!    to be split, not one that a peer sent as a datagram, not one from an interface that is not
+//!    split.
 //! 2. The program reads the SYN and decides: answer now, ask the far side first, refuse,
 //!    or carry it as a datagram.
 //! 3. To accept, it writes the very same packet back into the syn device. To refuse, it
@@ -185,7 +186,8 @@ impl Intercept {
     }
 
     /// Changes the peers' prefixes, the ports of their carriers and what becomes of them when the
-    /// program is gone. Devices, the listener's port, marks and [`InterceptConfig::own`] stay as they were installed.
+    /// program is gone. Devices, the listener's port, marks and [`InterceptConfig::own`] stay as
+    /// they were installed.
     ///
     /// # Errors
     /// One sentence; then what was in force is in force.

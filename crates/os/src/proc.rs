@@ -123,8 +123,8 @@ pub fn usage() -> Result<Usage, OsError> {
 }
 
 /// Processor time that the process of this number has used, user and system, of all its threads,
-/// also of those that have ended. It is as exact as the scheduler's own books, where `/proc/PID/stat`
-/// tells both times in whole hundredths of a second.
+/// also of those that have ended. It is as exact as the scheduler's own books, where
+/// `/proc/PID/stat` tells both times in whole hundredths of a second.
 ///
 /// # Errors
 /// If there is no such process.

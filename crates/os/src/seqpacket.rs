@@ -144,8 +144,8 @@ impl SeqPacket {
         is_whole.then_some(received).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
-    /// As [`SeqPacket::receive`], without waiting, of a program that is not trusted: `closer` closes
-    /// what it sends. The packet's length and its descriptors.
+    /// As [`SeqPacket::receive`], without waiting, of a program that is not trusted: `closer`
+    /// closes what it sends. The packet's length and its descriptors.
     pub fn receive_shared(
         &self,
         buf: &mut [u8],

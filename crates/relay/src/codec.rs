@@ -184,8 +184,8 @@ impl Codecs {
         Some(chunks.counts(in_use))
     }
 
-    /// The processor time that codecs have taken so far: measured for compression, computed from the
-    /// bytes for chunks.
+    /// The processor time that codecs have taken so far: measured for compression, computed from
+    /// the bytes for chunks.
     pub fn spent(&self) -> Duration {
         let codec = time_between(Spent::default(), self.zstd.spent());
         codec + hashing(self.hashed)

@@ -241,8 +241,8 @@ impl Connects {
         true
     }
 
-    /// The name that a connection goes to is at `to`, which counts from here on: many names may lead to
-    /// one host. False if that has too many.
+    /// The name that a connection goes to is at `to`, which counts from here on: many names may
+    /// lead to one host. False if that has too many.
     pub fn leads_to(&mut self, now: Instant, rate: u32, caller: Caller, to: IpAddr) -> bool {
         let Some((peer, named, client)) = self.waiting.get_mut(&caller) else { return true };
         let Some(of) = self.peers.get_mut(peer) else { return true };

@@ -1,5 +1,6 @@
-//! Names in the DNS messages of hosts (RFC 1035, section 4): what a host asks for, and the addresses
-//! that it was told. They say what a packet is for (R-DDR), and nothing is let in or kept out by them.
+//! Names in the DNS messages of hosts (RFC 1035, section 4): what a host asks for, and the
+//! addresses that it was told. They say what a packet is for (R-DDR), and nothing is let in or kept
+//! out by them.
 
 use std::net::IpAddr;
 

@@ -118,7 +118,8 @@ impl Packet {
     }
 
     /// Does the packet begin QUIC at a server for the web? Those do that have the long header,
-    /// whatever its version (RFC 8999, section 5.1); DTLS, VPNs and what else uses the port has not.
+    /// whatever its version (RFC 8999, section 5.1); DTLS, VPNs and what else uses the port has
+    /// not.
     pub fn begins_quic(&self, bytes: &[u8]) -> bool {
         let udp = self.transport.filter(|_| self.protocol == UDP).and_then(|at| bytes.get(at..));
         matches!(udp, Some([_, _, 0x01, 0xbb, _, _, _, _, first, version @ ..])

@@ -1,5 +1,5 @@
-//! Packets of peers that do not pass, and connections: how many their senders hear of, and what the operator
-//! is told.
+//! Packets of peers that do not pass, and connections: how many their senders hear of, and what the
+//! operator is told.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

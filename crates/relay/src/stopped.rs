@@ -1,5 +1,5 @@
-//! Hosts that may not use a peer's link for now, by peer: [`StoppedHosts`]. What becomes of their traffic
-//! is in `stopping.rs`.
+//! Hosts that may not use a peer's link for now, by peer: [`StoppedHosts`]. What becomes of their
+//! traffic is in `stopping.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -91,8 +91,8 @@ impl Relay {
         refused.is_none_or(|families| !families.contains(source.is_ipv4()))
     }
 
-    /// Tells a host here that the net it wants is unreachable, as its rule says (R-DDR); no more often
-    /// than others are told. `split`: as for [`Relay::handle_tun`].
+    /// Tells a host here that the net it wants is unreachable, as its rule says (R-DDR); no more
+    /// often than others are told. `split`: as for [`Relay::handle_tun`].
     pub fn refuse_unreachable(&mut self, now: Instant, packet: &[u8], split: bool) {
         self.refuse_here(now, packet, split, refusal::no_route);
     }

@@ -20,8 +20,8 @@ pub enum Event {
         /// The name.
         service: String,
     },
-    /// A host's connection that a rule gives to the service. With its socket; the bytes are what was
-    /// read of it.
+    /// A host's connection that a rule gives to the service. With its socket; the bytes are what
+    /// was read of it.
     Accepted(Accepted),
     /// The peer's service of the same name opened a stream. With its socket, and its preface.
     Incoming(Incoming),
@@ -144,8 +144,8 @@ pub struct Link {
     pub rtt_us: u64,
     /// The peer has the service of this name, as far as is known.
     pub service: bool,
-    /// What 1,000,000 bytes cost, in millionths of the tariff's currency; `None`: nothing, as far as
-    /// this node's file says.
+    /// What 1,000,000 bytes cost, in millionths of the tariff's currency; `None`: nothing, as far
+    /// as this node's file says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<u64>,
     /// QUIC towards this peer is refused: hosts are to take TCP.

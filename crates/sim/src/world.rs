@@ -339,7 +339,8 @@ impl<'a> World<'a> {
         let wire = Wire { from: self.nodes[node].at(to.carrier), to, bytes: bytes.to_vec() };
         // The queue holds 50 ms of the rate that the node was told. A line that is held, or has a
         // tenth of that rate, overflows until the node knows; and it stands full when that ends, so
-        // that whoever sends at the line's rate again overflows it until rate control has seen that.
+        // that whoever sends at the line's rate again overflows it until rate control has seen
+        // that.
         let fills = |f: &Fault| {
             f.from <= self.now && matches!(f.kind, FaultKind::Hold(_) | FaultKind::Weak(_))
         };

@@ -29,7 +29,8 @@
 //! - bytes of the stream go to [`ItemDecoder::show`] as to a [`crate::stream::BlockDecoder`];
 //!   where it answers [`Shown::Waiting`] the files are served, and if [`Receiver::poll_ready`]
 //!   does not name the stream then it does later;
-//! - [`ItemEncoder::close`] and [`ItemDecoder::close`] end both, [`Dedup::begin_session`] begins anew.
+//! - [`ItemEncoder::close`] and [`ItemDecoder::close`] end both, [`Dedup::begin_session`] begins
+//!   anew.
 
 mod catalogue;
 mod chunker;

@@ -7,8 +7,9 @@ use std::net::{IpAddr, Ipv6Addr};
 /// Entries of a bounded table by their holder, a member of a group.
 ///
 /// When the table is full, the group with the most gives way, in it the member with the most, and
-/// of its entries the one with the lowest key: its oldest, where keys count up. Whoever holds little
-/// loses nothing to one who holds much, under however many names of one group that one comes.
+/// of its entries the one with the lowest key: its oldest, where keys count up. Whoever holds
+/// little loses nothing to one who holds much, under however many names of one group that one
+/// comes.
 #[derive(Clone, Debug)]
 pub struct Shares<G, M, K> {
     /// With their weights. Flat, as all of this: a map for each member takes many times as much

@@ -1,4 +1,5 @@
-//! Two ways between the gateways: one dies in mid-transfer and comes back, or both are used at once.
+//! Two ways between the gateways: one dies in mid-transfer and comes back, or both are used at
+//! once.
 //!
 //! ```text
 //!  client ── a ══ first carrier ══ b ── server

@@ -1,4 +1,5 @@
-//! Pages and requests by `bentpipe-web` where the link is slow and noisy, and where everything is near.
+//! Pages and requests by `bentpipe-web` where the link is slow and noisy, and where everything is
+//! near.
 
 use std::io::{self, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
@@ -84,8 +85,8 @@ pub fn web_noisy(board: &Board, seeds: u64) -> Result<Vec<Checked>, String> {
     ])
 }
 
-/// Objects of these lengths, pages of one each: from memory, and such as are read from a disk if the
-/// service has one.
+/// Objects of these lengths, pages of one each: from memory, and such as are read from a disk if
+/// the service has one.
 const CACHED: [(usize, &str); 2] = [(10_000, "10 kB"), (1_000_000, "1 MB")];
 /// The page whose only object is a small answer that is fetched each time.
 const SMALL: usize = 2;

@@ -1,7 +1,8 @@
 //! `bentpipe-lab day --real`: the same hour with real gateways, modems, hosts and kernel TCP.
 //!
-//! Two ships have it side by side, each in namespaces of its own: the gateway of one has the careful
-//! rules, that of the other dials for any packet. The exchange meters their calls from outside.
+//! Two ships have it side by side, each in namespaces of its own: the gateway of one has the
+//! careful rules, that of the other dials for any packet. The exchange meters their calls from
+//! outside.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};

@@ -271,7 +271,8 @@ pub fn traces(scenario: &Scenario, results: &Results) -> Vec<(String, LineChart)
     all
 }
 
-/// When each object of a page was asked for and had come, in the order in which they were asked for.
+/// When each object of a page was asked for and had come, in the order in which they were asked
+/// for.
 fn elements(way: &WayResults, run: &Outcome) -> LineChart {
     let mut all = run.elements.clone();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -63,8 +63,8 @@ fn two_hosts_dial_agree_and_reach_each_other() {
     let _ = std::fs::remove_dir_all(&dir);
 }
 
-/// The day at 60 times its speed, line and all: what is said is answered, and the careful ship calls
-/// less.
+/// The day at 60 times its speed, line and all: what is said is answered, and the careful ship
+/// calls less.
 #[test]
 #[ignore = "takes a minute"]
 fn a_ships_day_passes_for_real() {

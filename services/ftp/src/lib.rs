@@ -17,11 +17,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use control::{Control, Named};
 use preface::Preface;
 
-/// For the fuzzer: nothing that a host, a server or a peer says panics or grows without end, no host
-/// is connected to at a port that it has not named, and a session that names none is not changed.
+/// For the fuzzer: nothing that a host, a server or a peer says panics or grows without end, no
+/// host is connected to at a port that it has not named, and a session that names none is not
+/// changed.
 ///
-/// The input is what the two say in turn, each piece behind `C` (the host) or `S` (the server), with a
-/// zero behind it. Before the first one a `6` may stand: then both have IPv6 addresses.
+/// The input is what the two say in turn, each piece behind `C` (the host) or `S` (the server),
+/// with a zero behind it. Before the first one a `6` may stand: then both have IPv6 addresses.
 pub fn fuzz(data: &[u8]) {
     if let Some(preface) = std::str::from_utf8(data).ok().and_then(|text| text.parse().ok()) {
         let preface: Preface = preface;

@@ -19,9 +19,9 @@ use together::Together;
 const MEMORY: usize = 64 << 20;
 /// Questions of a peer that are remembered for its pages.
 const MOST_QUESTIONS: usize = 32;
-/// Of pages that bring the names they need: how long ago a question for the page's own name may have
-/// been, in milliseconds; how many questions a page has (for A, AAAA and HTTPS); and how many hosts it
-/// brings for each.
+/// Of pages that bring the names they need: how long ago a question for the page's own name may
+/// have been, in milliseconds; how many questions a page has (for A, AAAA and HTTPS); and how many
+/// hosts it brings for each.
 const LATELY: u64 = 60_000;
 const MOST_KINDS: usize = 3;
 const MOST_BROUGHT: usize = 8;
@@ -167,8 +167,8 @@ impl Far {
         permit.is_some_and(|permit| permit.until > now)
     }
 
-    /// A page is on its way to the peer: its own host in the first line, and in the others the hosts
-    /// that it will need, whose records go ahead. Each is asked as the page's own name was.
+    /// A page is on its way to the peer: its own host in the first line, and in the others the
+    /// hosts that it will need, whose records go ahead. Each is asked as the page's own name was.
     pub fn on_page(&mut self, now: u64, peer: &str, hosts: &[u8]) {
         let Ok(hosts) = std::str::from_utf8(hosts) else { return };
         let mut names = hosts.lines().map(message::name);
@@ -351,8 +351,8 @@ impl Far {
 }
 
 /// What an answer is known by: of a public server for all peers, of another for the one whose host
-/// asked. A company's resolver may answer each network differently, which it tells by addresses that
-/// peers keep; and it is near, so that asking it again costs nothing on the link.
+/// asked. A company's resolver may answer each network differently, which it tells by addresses
+/// that peers keep; and it is near, so that asking it again costs nothing on the link.
 fn known_by(peer: &str, key: &Key) -> (String, Key) {
     let is_private = match key.0.ip().to_canonical() {
         IpAddr::V4(ip) => {

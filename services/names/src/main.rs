@@ -42,8 +42,8 @@ const MOST_OF_HOST: usize = 56 << 10;
 const _: () = assert!(MOST_OF_HOST + service::packet::MAX_JSON < service::packet::MAX_PACKET);
 /// What may have come on another connection without being a whole message, in bytes.
 const MOST_READ: usize = 256 << 10;
-/// What is taken of one connection before others have their turn, in bytes: more than a half of this
-/// program sends at once.
+/// What is taken of one connection before others have their turn, in bytes: more than a half of
+/// this program sends at once.
 const MOST_AT_ONCE: usize = 8 * MOST_READ;
 /// What may wait for a link, in bytes; what is more is given up.
 const MOST_WAITING: usize = 1 << 20;

@@ -10,8 +10,8 @@ const OF_BROWSERS: [u16; 3] = [1, 28, 65];
 const TRANSFERS: [u16; 2] = [251, 252];
 /// What UDP carries without fragments, and the size that canonical questions tell.
 pub const LARGEST: usize = 1232;
-/// Longer questions are not for a cache: a name has 255 bytes, and resolvers pad to a multiple of 128
-/// (RFC 8467). In bytes.
+/// Longer questions are not for a cache: a name has 255 bytes, and resolvers pad to a multiple of
+/// 128 (RFC 8467). In bytes.
 pub const LONGEST_QUESTION: usize = 512;
 /// What clients take that say nothing of it.
 const SMALLEST: usize = 512;

@@ -197,7 +197,8 @@ impl Near {
         self.cache.size()
     }
 
-    /// QUIC towards this peer is refused, or is not: whoever is told of HTTP/3 would try it in vain.
+    /// QUIC towards this peer is refused, or is not: whoever is told of HTTP/3 would try it in
+    /// vain.
     pub fn set_quic(&mut self, peer: &str, refused: bool) {
         match refused {
             true => self.no_quic.insert(peer.to_owned()),
@@ -221,8 +222,8 @@ impl Near {
         };
     }
 
-    /// The link to this peer sends so many bits per second, 0 if that is not known, and a round trip
-    /// takes so many microseconds.
+    /// The link to this peer sends so many bits per second, 0 if that is not known, and a round
+    /// trip takes so many microseconds.
     pub fn set_pace(&mut self, peer: &str, rate: u64, rtt_us: u64) {
         let pace = Pace { rate, round_trip: rtt_us / 1_000 };
         self.paces.insert(peer.to_owned(), pace);
@@ -251,8 +252,8 @@ impl Near {
         let is_dark = is_down || self.silent.contains(peer);
         let (age, answer, soon) = match self.cache.find(now, &of) {
             Some(Found::Fresh { answer, age, soon }) => (Some(age), answer, soon && !is_down),
-            // Nobody can be asked, or its server failed a moment ago (RFC 8767, section 5: it is not
-            // asked each time).
+            // Nobody can be asked, or its server failed a moment ago (RFC 8767, section 5: it is
+            // not asked each time).
             Some(Found::Stale { answer, failed }) if is_dark || is_plain || failed => {
                 (None, answer, false)
             }

@@ -3,12 +3,12 @@
 //! Nothing here reads a clock, a socket or a file. A request becomes [`Asked`]; whoever keeps
 //! answers looks for one that [`Stored::answers`] it; [`judge`] says what is to be done: give it,
 //! give it and ask meanwhile, ask whether it holds, or ask for another. An answer that comes is
-//! kept if [`keep`] says so; a 304 makes it fresh again ([`Stored::freshened`]); [`give`] makes of it
-//! what the host asked for. [`Memory`] and [`Index`] are the books of what is kept, [`record`] is its
-//! form on disk.
+//! kept if [`keep`] says so; a 304 makes it fresh again ([`Stored::freshened`]); [`give`] makes of
+//! it what the host asked for. [`Memory`] and [`Index`] are the books of what is kept, [`record`]
+//! is its form on disk.
 //!
-//! An answer to a request for a range (206, or 416) is kept for those who ask for the same range, in
-//! the same words. One that has all bytes is kept as the whole that it is.
+//! An answer to a request for a range (206, or 416) is kept for those who ask for the same range,
+//! in the same words. One that has all bytes is kept as the whole that it is.
 //!
 //! The key holds the server's address beside the host that was named: who lies about one of them
 //! gets his own answers back and poisons nobody's.
@@ -197,9 +197,10 @@ impl Wants {
     }
 }
 
-/// Does this field tell a server another host, address or method than the request's own? Some obey and
-/// write it into what they answer, without saying so in `Vary`. `X-Forwarded-For` is not among them:
-/// proxies of a LAN put it into everything (docs/decisions/fields-that-answers-may-repeat.md).
+/// Does this field tell a server another host, address or method than the request's own? Some obey
+/// and write it into what they answer, without saying so in `Vary`. `X-Forwarded-For` is not among
+/// them: proxies of a LAN put it into everything
+/// (docs/decisions/fields-that-answers-may-repeat.md).
 fn speaks_for_another(name: &HeaderName) -> bool {
     const BEGIN: [&str; 5] =
         ["x-forwarded-", "x-original-", "x-rewrite-", "x-http-method", "x-override-"];
@@ -238,7 +239,8 @@ pub struct Asked {
 impl Asked {
     /// May this request be answered from what is kept, and its answer be kept?
     pub fn of<B>(request: &Request<B>, key: &Key, empty: bool, at: Now) -> Option<Asked> {
-        // With an authorisation answers are somebody's own. The other conditions are for the server.
+        // With an authorisation answers are somebody's own. The other conditions are for the
+        // server.
         const NOT_WITH: [HeaderName; 3] =
             [header::AUTHORIZATION, header::IF_MATCH, header::IF_UNMODIFIED_SINCE];
         let fields = request.headers();
@@ -294,7 +296,8 @@ pub enum Verdict {
     CutOff,
 }
 
-/// Asks whether what is kept holds, instead of whether what the host has does: that is answered here.
+/// Asks whether what is kept holds, instead of whether what the host has does: that is answered
+/// here.
 pub fn condition(fields: &mut HeaderMap, conditions: HeaderMap) {
     fields.remove(header::IF_NONE_MATCH);
     fields.remove(header::IF_MODIFIED_SINCE);

@@ -1,7 +1,7 @@
 //! The cache's files: one for each answer, in one directory. Everything here blocks.
 //!
-//! A file's name says what it holds (`digest-uri-number-length`, in hexadecimal digits), so that the
-//! directory is its own index: at the start it is read once, and no file is opened. A file is
+//! A file's name says what it holds (`digest-uri-number-length`, in hexadecimal digits), so that
+//! the directory is its own index: at the start it is read once, and no file is opened. A file is
 //! written under another name and gets its own when it is whole; it is not synchronised, and what a
 //! crash of the machine leaves half written fails its checks (`cache/record.rs`) when it is read.
 

@@ -10,8 +10,8 @@ pub const MAX_HEAD: usize = 16 << 10;
 
 const MAX_FIELDS: usize = 100;
 
-/// The methods that are understood: those of HTTP, of WebDAV, and others that are registered and may
-/// change what is kept. Other words may mean another protocol.
+/// The methods that are understood: those of HTTP, of WebDAV, and others that are registered and
+/// may change what is kept. Other words may mean another protocol.
 const METHODS: [&str; 21] = [
     "GET",
     "HEAD",
@@ -97,8 +97,8 @@ pub fn is_for_host<B>(request: &Request<B>, name: &str) -> bool {
     host.is_some_and(|host| host.host().eq_ignore_ascii_case(name))
 }
 
-/// Absolute targets are for a proxy that the host talks to, what upgrades is HTTP no longer, and who
-/// logs a connection in needs one of his own.
+/// Absolute targets are for a proxy that the host talks to, what upgrades is HTTP no longer, and
+/// who logs a connection in needs one of his own.
 fn is_ours(request: &httparse::Request) -> bool {
     let leaves = |f: &httparse::Header| {
         f.name.eq_ignore_ascii_case("upgrade")

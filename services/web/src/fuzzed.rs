@@ -1,5 +1,5 @@
-//! For the fuzzers: the fields that the exchange adds, and gzip, as a peer or a server that means no good
-//! writes them.
+//! For the fuzzers: the fields that the exchange adds, and gzip, as a peer or a server that means
+//! no good writes them.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
@@ -25,8 +25,8 @@ fn message(data: &[u8]) -> Request<()> {
     request
 }
 
-/// What the exchange's fields mean comes back as it went, within its bounds, and none of them reaches a
-/// host or a server.
+/// What the exchange's fields mean comes back as it went, within its bounds, and none of them
+/// reaches a host or a server.
 pub fn exchange(data: &[u8]) {
     let request = message(data);
 

@@ -190,7 +190,8 @@ impl Gateway {
         }
     }
 
-    /// Waits until all is done. Of what a peer asked for it is known when it has ended the exchange.
+    /// Waits until all is done. Of what a peer asked for it is known when it has ended the
+    /// exchange.
     async fn finish(&self) {
         self.requests.rests(NEXT).await;
         self.ends.set(true);

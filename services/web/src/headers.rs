@@ -158,7 +158,8 @@ pub fn for_link<B>(request: &mut Request<B>, way: Way, scheme: Scheme) -> Result
     Ok(())
 }
 
-/// The last thing that is done to a request before it crosses: whoever looks at cookies has done so.
+/// The last thing that is done to a request before it crosses: whoever looks at cookies has done
+/// so.
 pub fn pack_cookie(fields: &mut HeaderMap) {
     let mut cookies = fields.get_all(header::COOKIE).iter();
     let only = cookies.next().filter(|_| cookies.next().is_none());

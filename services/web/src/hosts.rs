@@ -1,4 +1,5 @@
-//! What hosts were asked for, what the cache saved, and what was pushed, by the host that was asked.
+//! What hosts were asked for, what the cache saved, and what was pushed, by the host that was
+//! asked.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

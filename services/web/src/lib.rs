@@ -5,10 +5,10 @@
 //! all hosts cross the link in one exchange (spec/web.md), an HTTP/2 connection whose header
 //! compression and interleaving are the reason for it; [`headers`] says which fields cross and how
 //! an answer that is no server's is told. The hub's `bentpipe-web` has its gateway connect to the
-//! server, keeps that connection, and answers. The terminal keeps what is for everybody ([`cache`]), in
-//! memory and in files ([`disk`]: the only module here that does anything but think); whether a server
-//! is one of the host that was named, [`verified`] says. HTTPS passes as it is, unless the operator has
-//! it opened ([`inspect`]).
+//! server, keeps that connection, and answers. The terminal keeps what is for everybody
+//! ([`cache`]), in memory and in files ([`disk`]: the only module here that does anything but
+//! think); whether a server is one of the host that was named, [`verified`] says. HTTPS passes as
+//! it is, unless the operator has it opened ([`inspect`]).
 
 pub mod cache;
 pub mod delta;

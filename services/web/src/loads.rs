@@ -1,6 +1,7 @@
 //! Pages that hosts load, told as a line each.
 //!
-//! What belongs to a page its objects' `Referer` says. A page is told when it has rested for a while.
+//! What belongs to a page its objects' `Referer` says. A page is told when it has rested for a
+//! while.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

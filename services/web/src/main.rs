@@ -44,8 +44,8 @@ use terminal::{Inspection, Terminal};
 
 /// Threads that read files at once.
 const READERS: usize = 4;
-/// Exchanges of a peer that are served, and streams on which it pushes: twice what it opens, because
-/// it may know sooner than this end that one is over.
+/// Exchanges of a peer that are served, and streams on which it pushes: twice what it opens,
+/// because it may know sooner than this end that one is over.
 const EXCHANGES: usize = 4 * exchange::LANES;
 const PUSH_STREAMS: usize = 6;
 /// Bytes of all answers in memory, of a terminal and of a hub.

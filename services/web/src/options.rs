@@ -29,12 +29,12 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
     pub push_paid: ByteCount,
     /// Opens HTTPS, with the authority in this directory: `ca.pem`, `ca.key`, and a list of names
-    /// that are never opened, `bypass`. `bentpipe-web ca DIR` makes them. Without it HTTPS passes as
-    /// it is.
+    /// that are never opened, `bypass`. `bentpipe-web ca DIR` makes them. Without it HTTPS passes
+    /// as it is.
     #[arg(long, value_name = "DIR")]
     pub inspect: Option<PathBuf>,
-    /// Authorities that servers' certificates may be of, beside those that the system trusts: a file
-    /// in PEM. For the hub.
+    /// Authorities that servers' certificates may be of, beside those that the system trusts: a
+    /// file in PEM. For the hub.
     #[arg(long, value_name = "FILE")]
     pub trust: Option<PathBuf>,
     #[command(subcommand)]

@@ -96,8 +96,8 @@ pub fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// Is there an IPv4 address in it, whatever that is? `::/96` (RFC 4291), NAT64 (RFC 6052, RFC 8215) and
-/// 6to4 (RFC 3056) have one; the loopback and the unspecified address are in the first.
+/// Is there an IPv4 address in it, whatever that is? `::/96` (RFC 4291), NAT64 (RFC 6052, RFC 8215)
+/// and 6to4 (RFC 3056) have one; the loopback and the unspecified address are in the first.
 fn leads_to_v4(v6: Ipv6Addr) -> bool {
     let network = v6.to_bits() >> 32;
     network == 0

@@ -29,8 +29,8 @@ use writer::{Job, Told, Writer};
 
 /// Bytes of one answer where there is no disk.
 const LONGEST: u64 = 1 << 20;
-/// Bytes of answers that are on their way to memory are this part of those that may be there; beyond
-/// that none is begun.
+/// Bytes of answers that are on their way to memory are this part of those that may be there;
+/// beyond that none is begun.
 const ON_THEIR_WAY: usize = 2;
 /// What one answer may take of the disk: this part.
 const PART: u64 = 8;

@@ -169,7 +169,8 @@ impl Terminal {
         }
     }
 
-    /// One more connection of a host's. When it has none any more the hub hears which pages it left.
+    /// One more connection of a host's. When it has none any more the hub hears which pages it
+    /// left.
     fn visit(self: &Rc<Terminal>, peer: &Rc<str>, host: IpAddr) -> Visit {
         let (terminal, host) = (Rc::clone(self), (Rc::clone(peer), host));
         let its = host.clone();
@@ -265,8 +266,8 @@ impl Terminal {
         loop {
             let (mut sender, new) =
                 self.exchanges.sender(peer, lane, kind).await.map_err(|why| why.to_string())?;
-            // Opening an exchange has a line raised. The request waits here meanwhile: a peer that is
-            // started anew knows nothing of the exchange.
+            // Opening an exchange has a line raised. The request waits here meanwhile: a peer that
+            // is started anew knows nothing of the exchange.
             let waits = new && self.gateway.is_down(peer);
             let is_closed = |sender: &Sender| waits && sender.is_closed();
             while waits && !self.gateway.comes_up(peer, LOOK).await && !is_closed(&sender) {}

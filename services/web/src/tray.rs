@@ -1,4 +1,5 @@
-//! An answer that comes ahead of its request: bytes that wait, and go on coming while they are read.
+//! An answer that comes ahead of its request: bytes that wait, and go on coming while they are
+//! read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

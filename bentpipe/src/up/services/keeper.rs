@@ -79,8 +79,8 @@ pub fn spec(config: &Service, n: u32) -> Result<Spec, OsError> {
     })
 }
 
-/// Makes a service's directory, which others may enter and not read, where there is none. One that is there is left
-/// as it is: whose it is the operator has decided.
+/// Makes a service's directory, which others may enter and not read, where there is none. One that
+/// is there is left as it is: whose it is the operator has decided.
 fn make_directory(directory: &Path, user: Option<(u32, u32)>) -> Result<(), OsError> {
     let cannot = |e| {
         let what = format!("make {} for a service", directory.display());

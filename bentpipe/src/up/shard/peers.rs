@@ -184,8 +184,8 @@ impl Shard {
         }
     }
 
-    /// Takes out the peers that were told that their sessions are over and have had their time for it
-    /// by `until`.
+    /// Takes out the peers that were told that their sessions are over and have had their time for
+    /// it by `until`.
     pub fn forget_those_who_left(&mut self, now: Instant, until: Instant) {
         let over = self.leaving.partition_point(|(at, _)| *at <= until);
         for (_, id) in self.leaving.drain(..over).collect::<Vec<_>>() {

@@ -98,8 +98,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives a client of the proxy to a service, if a rule says so and the service takes it; else it
-    /// comes back.
+    /// Gives a client of the proxy to a service, if a rule says so and the service takes it; else
+    /// it comes back.
     pub(super) fn give_proxied(
         &mut self,
         now: Instant,

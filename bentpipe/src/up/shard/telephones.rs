@@ -1,7 +1,7 @@
 //! Telephone lines that answer for all peers (R-MODEM). Who calls is found by his keys. Packets for
 //! that peer go by the line until the call ends, and wait then for his next call, on whichever
-//! line. A call that no peer proves to be his is hung up after the time of a handshake, and counted;
-//! one in which nothing comes any more, after `idle`.
+//! line. A call that no peer proves to be his is hung up after the time of a handshake, and
+//! counted; one in which nothing comes any more, after `idle`.
 
 use control::TelephoneReport;
 use dial::hayes::{Cause, Told};

@@ -1,5 +1,5 @@
-//! Tells the first shard what it is to hear from this one, beside notes: events for watchers and for
-//! the log of outages, and what hosts had.
+//! Tells the first shard what it is to hear from this one, beside notes: events for watchers and
+//! for the log of outages, and what hosts had.
 
 use control::{Event, Failing, Flow, RekeyState, UsageBytes, Way};
 use link::PeerId;

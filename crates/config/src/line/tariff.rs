@@ -1,5 +1,5 @@
-//! `[peer.line.tariff]`: what a line costs, by the minute, the megabyte, the month, the hour and the
-//! zone (R-COST).
+//! `[peer.line.tariff]`: what a line costs, by the minute, the megabyte, the month, the hour and
+//! the zone (R-COST).
 
 use dial::calendar::Window;
 use dial::money::{Currency, Money};

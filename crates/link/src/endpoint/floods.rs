@@ -2,8 +2,8 @@
 //!
 //! A packet that is dropped at once costs a microsecond or two, most of it to bring it here; and
 //! while it waits it takes the place of another's in the socket. So where many thousands a second
-//! are dropped, their kind is *thinned* before it comes here: of packets for a peer that is over its
-//! part, of packets for an index that nobody has, and of initiations one of 2^n passes. n grows
+//! are dropped, their kind is *thinned* before it comes here: of packets for a peer that is over
+//! its part, of packets for an index that nobody has, and of initiations one of 2^n passes. n grows
 //! while what passes is still a flood and falls when it ebbs, so that what is left is about as much
 //! as can be dropped in passing, whoever sends how much. Who is thinned is looked at ten times a
 //! second; the owner has the kernel do it ([`Thinning`]).

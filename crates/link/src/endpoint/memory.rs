@@ -1,10 +1,10 @@
 //! Memory for streams that all peers share: each may take what it was promised as long as there is
 //! some, and has a floor whatever the others take.
 //!
-//! Of thousands of peers few are active at a time, and nobody knows which. So what they are promised
-//! is more than there is, and what they take is counted. Where all is taken, sessions that have more
-//! than their floor get no more (L-CR-6): hosts' bytes for them wait, and the peer's that would take
-//! memory count as lost packets, but for what each stream has in reserve.
+//! Of thousands of peers few are active at a time, and nobody knows which. So what they are
+//! promised is more than there is, and what they take is counted. Where all is taken, sessions that
+//! have more than their floor get no more (L-CR-6): hosts' bytes for them wait, and the peer's that
+//! would take memory count as lost packets, but for what each stream has in reserve.
 
 use units::ByteCount;
 

@@ -2,9 +2,9 @@
 //!
 //! The window ends with the packet before. One byte tells its length: up to 15 as it
 //! is, then eight steps to each power of two. The next byte tells what the window
-//! leaves out, which is empty (REPAIR, mostly) or left after a tail: 0: nothing; 1 … 159: the packets at
-//! one distance before this one, and before that one, and so on (those of a steady flow),
-//! where 128 and above stand for distances in steps of eight; 160 … 255: the 1 … 96 packets
+//! leaves out, which is empty (REPAIR, mostly) or left after a tail: 0: nothing; 1 … 159: the
+//! packets at one distance before this one, and before that one, and so on (those of a steady
+//! flow), where 128 and above stand for distances in steps of eight; 160 … 255: the 1 … 96 packets
 //! just before this one (the others of a tail, and what left between them).
 
 use crate::wire::{Reader, WireError, Writer};

@@ -303,7 +303,8 @@ impl Path {
         self.received.shrink();
         self.repair.give_back();
         self.headers.forget();
-        // What the peer may refer to stays: in the dark it goes on to send, and knows nothing of this.
+        // What the peer may refer to stays: in the dark it goes on to send, and knows nothing of
+        // this.
     }
 
     /// What is known of it, but for where the peer is and whether it is the active one.

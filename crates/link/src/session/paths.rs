@@ -195,8 +195,8 @@ impl Paths {
 
     /// Where the path is that a class with these carriers goes by: the first of them that works
     /// and is not left alone, or the one of them that a command chose; of those that do not work
-    /// the first that is open. `None`: none is. To a node that has no names for its own paths a list
-    /// of which it knows no name says nothing, and the class goes by the active path.
+    /// the first that is open. `None`: none is. To a node that has no names for its own paths a
+    /// list of which it knows no name says nothing, and the class goes by the active path.
     pub fn way_of(&self, now: Instant, names: &CarrierNames) -> Option<usize> {
         let place = |path: &Path| {
             let name = path.name();

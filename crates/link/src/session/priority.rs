@@ -188,8 +188,8 @@ impl Session {
     }
 }
 
-/// The class in which a stream's control frames wait. What it says is waited for, as its first bytes
-/// are.
+/// The class in which a stream's control frames wait. What it says is waited for, as its first
+/// bytes are.
 pub(super) fn control_class(s: &Stream) -> ClassId {
     let is_small = s.class == ClassId::NORMAL && s.burst < SMALL;
     if is_small { ClassId::INTERACTIVE } else { s.class }

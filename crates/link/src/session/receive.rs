@@ -63,8 +63,8 @@ const LEAST_PIECE: u64 = 1024;
 
 impl Session {
     /// Takes an authentic packet that the replay window has let pass and that this host
-    /// received at `arrived`, on a path that there is. `hint` is the header's first-frame hint. `path` hears of
-    /// frames about addresses.
+    /// received at `arrived`, on a path that there is. `hint` is the header's first-frame hint.
+    /// `path` hears of frames about addresses.
     pub(crate) fn handle_packet(
         &mut self,
         now: Instant,

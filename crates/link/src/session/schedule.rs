@@ -170,8 +170,8 @@ impl Schedule {
         self.lends = !chosen(ClassId::NORMAL) && !chosen(ClassId::BULK);
     }
 
-    /// Each class goes the way that `named` says from now on, or the active path's. What it is behind
-    /// or ahead of the others of its way stays as it is.
+    /// Each class goes the way that `named` says from now on, or the active path's. What it is
+    /// behind or ahead of the others of its way stays as it is.
     pub fn set_ways(&mut self, active: usize, named: impl Fn(ClassId) -> Option<usize>) {
         for (i, class) in self.classes.iter_mut().enumerate() {
             let named = named(ClassId::from_index(i));

@@ -3,8 +3,8 @@
 //! The active path, here the fastest, carries what it carries alone, and takes streams as their
 //! turns come. Another takes a packet of a stream only where that arrives no later than if it
 //! had waited for the active one: so much of the stream must wait that the active path
-//! is busy with it until then. What somebody waits for, what is small and what was lost never leaves the
-//! fastest.
+//! is busy with it until then. What somebody waits for, what is small and what was lost never
+//! leaves the fastest.
 
 use units::{BitRate, ByteCount, Duration, Instant};
 

@@ -30,7 +30,8 @@ const ACCIDENTS: u64 = 10;
 /// What became of a trial.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Trial {
-    /// Packets that carry nothing leave until then; what was told of others before is no part of it.
+    /// Packets that carry nothing leave until then; what was told of others before is no part of
+    /// it.
     Sending(Instant, SentCounts),
     /// Then all that left has been told of.
     Waiting(Instant, SentCounts),

@@ -9,7 +9,8 @@
 //! one; `hhh` is a hint for the receiver's frames. The index takes as few bytes as it
 //! needs, and 0, which names no index, takes none: such a packet belongs to the only
 //! peer of its carrier. A packet of another path than the first has the hint 7 and behind its
-//! number a byte with the path's number and its true hint (L-PT-2). All of the header is authenticated as sent (L-PP-1, L-PP-2).
+//! number a byte with the path's number and its true hint (L-PT-2). All of the header is
+//! authenticated as sent (L-PP-1, L-PP-2).
 
 use std::ops::RangeInclusive;
 

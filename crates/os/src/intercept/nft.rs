@@ -54,8 +54,9 @@ impl Table {
         self.child.death()
     }
 
-    /// Changes what follows from the peers: by which ports their packets come, whose datagrams are masqueraded, which of this
-    /// host's own connections are split, and what is answered into the tunnel.
+    /// Changes what follows from the peers: by which ports their packets come, whose datagrams are
+    /// masqueraded, which of this host's own connections are split, and what is answered into the
+    /// tunnel.
     pub fn update(&mut self, config: &InterceptConfig) -> Result<(), OsError> {
         let commands = carrier_ports(&self.name, config)
             + &own_errors(&self.name, config)
@@ -233,9 +234,9 @@ fn answers(table: &str, config: &InterceptConfig) -> String {
     text
 }
 
-/// Hosts that ask this host itself for names ask a name server behind the tunnel instead, before the
-/// rules that intercept see the packet. Link-local addresses are left out: with such a source no
-/// question can go further. There are no chains where they would have the kernel track every
+/// Hosts that ask this host itself for names ask a name server behind the tunnel instead, before
+/// the rules that intercept see the packet. Link-local addresses are left out: with such a source
+/// no question can go further. There are no chains where they would have the kernel track every
 /// connection for nothing.
 ///
 /// A SYN crosses the kernel twice, with the client's address and the server's the second time. It

@@ -3,8 +3,8 @@
 //! An unreachable route alone tells them little: for IPv4 the kernel takes from one bucket of a
 //! host's twice for each error, once for the route and once for ICMP, so that a host that asks once
 //! a second is never told anything. So a table answers before packets are routed: TCP with a reset,
-//! for which the kernel has no limit, everything else with ICMP (once a second for each host, six at
-//! once). The table belongs to nobody and may be flushed by others: it tells, the routes block.
+//! for which the kernel has no limit, everything else with ICMP (once a second for each host, six
+//! at once). The table belongs to nobody and may be flushed by others: it tells, the routes block.
 
 use std::process::Command;
 

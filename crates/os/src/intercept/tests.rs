@@ -457,7 +457,8 @@ fn a_default_route_into_the_tunnel_leaves_lans_and_the_carrier_alone() {
         assert_eq!((n, from), (2, "10.2.0.1:4500".parse().unwrap()));
         endpoint.send_to(b"down", from).unwrap();
         wait_for(&carrier);
-        // Everything else is the tunnel's, whatever routes say; so are SYNs, which open in spite of the filters.
+        // Everything else is the tunnel's, whatever routes say; so are SYNs, which open in spite of
+        // the filters.
         for far in ["203.0.113.7:80", "10.50.1.1:80"] {
             let client = connects_later(&lab.client, far);
             let accepted = gateway.accept(true);

@@ -212,8 +212,8 @@ impl Line {
         }
     }
 
-    /// Tells the manager what crossed. One connection of a carrier pays for all of it: whom of several
-    /// the books name is none of the checks here.
+    /// Tells the manager what crossed. One connection of a carrier pays for all of it: whom of
+    /// several the books name is none of the checks here.
     pub fn tell_crossed(&mut self, now: Instant, relay: &Relay, peer: PeerId) {
         self.told_at = now;
         let crossed: Vec<Flow> = self.crossed.values().cloned().collect();
@@ -259,13 +259,14 @@ impl Line {
         let since = self.silent_since.take().unwrap_or(now);
         let is_lost = self.is_up();
         self.manager.handle_ended(now, LINE, why, &mut self.books);
-        // What has not arrived waits again also where the manager ended the call in the middle of it.
+        // What has not arrived waits again also where the manager ended the call in the middle of
+        // it.
         let since = if is_lost { since } else { Instant::FAR_FUTURE };
         self.wait_again(now, since, relay);
     }
 
-    /// What is looked at again and again: whether the peer is heard, and the carrier beside. True: the
-    /// line is silent and is to be hung up.
+    /// What is looked at again and again: whether the peer is heard, and the carrier beside. True:
+    /// the line is silent and is to be hung up.
     pub fn look(&mut self, now: Instant, relay: &Relay, peer: PeerId) -> bool {
         if now.since(self.told_at) >= SPACING && self.carries() {
             self.tell_crossed(now, relay, peer);

@@ -170,8 +170,8 @@ fn draw_manager(
     let currency = "USD".parse().expect("a currency");
     let tariff = Tariff::new(currency, vec![(String::new(), rates)]).expect("prices");
     let min_call = seconds(rng.below(2) * 45);
-    // The manager is told of bytes ten times a second, and a modem needs up to a second and a half to
-    // hang up.
+    // The manager is told of bytes ten times a second, and a modem needs up to a second and a half
+    // to hang up.
     let under_way = ByteCount(2 * rate.bytes_in(seconds(2)).0 + 4_000);
     let line = CarrierConfig {
         rate,

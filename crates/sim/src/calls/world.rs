@@ -34,8 +34,8 @@ const MOST_STEPS: u64 = 5_000_000;
 const MOST_AT_ONCE: u32 = 5_000;
 /// How soon all must be over when the modem works and the line is held.
 const PATIENCE: Duration = Duration::from_secs(3 * 3_600);
-/// The longest that a manager leaves somebody urgent without a dial: an hour's diallings are used up,
-/// or a call stalled again and again; and a minute.
+/// The longest that a manager leaves somebody urgent without a dial: an hour's diallings are used
+/// up, or a call stalled again and again; and a minute.
 const MOST_WAIT: Duration = Duration::from_secs(3_660);
 const MINUTE: Duration = Duration::from_secs(60);
 const SAT_RATE: BitRate = BitRate::from_kbps(256);
@@ -435,7 +435,8 @@ impl<'a> World<'a> {
             let relay = &mut self.nodes[1 - sender].relay;
             let refused = relay.endpoint.drops().values().sum::<u64>();
             relay.handle_carrier(self.now, self.now, wire.from, &mut wire.bytes);
-            // A handshake's message that is refused, as one that comes late, is nobody's that is known.
+            // A handshake's message that is refused, as one that comes late, is nobody's that is
+            // known.
             let is_refused = relay.endpoint.drops().values().sum::<u64>() > refused;
             if carrier == 0 && sender == 1 && (is_data || !is_refused) {
                 self.meter.count(wire.bytes.len() as u64 + HEADERS);
@@ -548,7 +549,8 @@ impl<'a> World<'a> {
         self.line.on_ended(self.now, why, &self.nodes[0].relay);
     }
 
-    /// The modem needs up to a second and a half for it: less than the manager's guard before a step.
+    /// The modem needs up to a second and a half for it: less than the manager's guard before a
+    /// step.
     fn hang_up(&mut self) {
         self.tell();
         self.set_line_up(false);
@@ -631,8 +633,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A call that is answered while it is broken off costs its first step. Bytes that cross until the
-    /// modem has hung up are allowed for: a budget ends so many early.
+    /// A call that is answered while it is broken off costs its first step. Bytes that cross until
+    /// the modem has hung up are allowed for: a budget ends so many early.
     fn check_money(&self) -> Result<(), Failure> {
         let Some(stop) = self.plan.stop.filter(|_| !self.healed) else { return Ok(()) };
         let prices = &self.meter.prices;

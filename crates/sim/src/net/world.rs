@@ -1,4 +1,5 @@
-//! What happens next among many nodes: a heap of events, each of which concerns a node or a channel.
+//! What happens next among many nodes: a heap of events, each of which concerns a node or a
+//! channel.
 //!
 //! What an event touched is polled until there is nothing left, and then asked when it wants to be
 //! woken next. An event that was set for a time that is no longer true is skipped when it comes.

@@ -1,6 +1,6 @@
 //! The committed hashes of seeds: every build replays them, on every machine. `make seeds` compares
-//! those of the optimised build; `make hashes` writes them down anew, after a change of the protocol
-//! or of what seeds mean.
+//! those of the optimised build; `make hashes` writes them down anew, after a change of the
+//! protocol or of what seeds mean.
 
 use sim::net::{NetPlan, run_net};
 

@@ -197,8 +197,8 @@ fn a_weak_carrier_beside_a_good_one_takes_nothing_away() {
     }
 }
 
-/// Chance is hardly ever a reason to leave a carrier, for one that carries twice as much: in one run
-/// of sixteen at most, while the transfers last. Later three questions in a row may be lost.
+/// Chance is hardly ever a reason to leave a carrier, for one that carries twice as much: in one
+/// run of sixteen at most, while the transfers last. Later three questions in a row may be lost.
 #[test]
 fn a_carrier_that_loses_a_tenth_at_random_is_not_left() {
     let leaves = |seed: &u64| {

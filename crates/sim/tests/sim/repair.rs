@@ -68,10 +68,10 @@ fn the_end_of_a_large_file_comes_without_a_round_trip_more() {
     assert!(times[15] < least + RTT.divided_by(2), "{times:?}, at least {least}");
 }
 
-/// Once the losses are known, after 500 exchanges at most, what a user waits for comes late, because
-/// it was lost twice, in at most two of 1,000 exchanges: about one for the request and one for the
-/// answer. Before that five of 500 are late at most. Losses come singly or in bursts, also beside a
-/// download that takes all the rest (L-RP-7).
+/// Once the losses are known, after 500 exchanges at most, what a user waits for comes late,
+/// because it was lost twice, in at most two of 1,000 exchanges: about one for the request and one
+/// for the answer. Before that five of 500 are late at most. Losses come singly or in bursts, also
+/// beside a download that takes all the rest (L-RP-7).
 #[test]
 fn what_a_user_waits_for_is_hardly_ever_lost_twice() {
     const KNOWN_AFTER: usize = 500;

@@ -28,7 +28,8 @@ pub struct Loaded {
     pub protocol: String,
 }
 
-/// The fingerprint of the key of the last certificate in a file, by which a browser is told to trust it.
+/// The fingerprint of the key of the last certificate in a file, by which a browser is told to
+/// trust it.
 ///
 /// # Errors
 /// A sentence.

@@ -46,12 +46,12 @@ fn text(objects: usize, noise: &[u8]) -> Vec<u8> {
 
 /// Pages of this name may be kept for an hour, text and objects.
 pub const FRESH: &str = "fresh";
-/// Of pages of this name the objects may be kept for an hour; the text is another at each request, by
-/// two bytes in a hundred.
+/// Of pages of this name the objects may be kept for an hour; the text is another at each request,
+/// by two bytes in a hundred.
 pub const NEWS: &str = "news";
 
-/// Serves pages: `/PAGE-NAME/OBJECT.ending` is an object of the page of that number, under any name.
-/// Of a page nothing is said of how long it may be kept, but for [`FRESH`] and [`NEWS`].
+/// Serves pages: `/PAGE-NAME/OBJECT.ending` is an object of the page of that number, under any
+/// name. Of a page nothing is said of how long it may be kept, but for [`FRESH`] and [`NEWS`].
 /// Ends with the listener or, if it does not block, when `stop` says so.
 pub fn serve(listener: &TcpListener, pages: Vec<Bodies>, stop: &AtomicBool) {
     let pages = Arc::new(pages);

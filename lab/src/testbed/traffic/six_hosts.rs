@@ -1,6 +1,6 @@
-//! A page of sixty objects from six hosts as the web of today has them, and its server: a text, five
-//! style sheets, of which one imports another, eight scripts, four fonts, which the sheets name, and
-//! forty-two images, of which six are the sheets'. About 200 kB, half of it text.
+//! A page of sixty objects from six hosts as the web of today has them, and its server: a text,
+//! five style sheets, of which one imports another, eight scripts, four fonts, which the sheets
+//! name, and forty-two images, of which six are the sheets'. About 200 kB, half of it text.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

@@ -128,7 +128,8 @@ impl Together {
 }
 
 impl Leader {
-    /// If there are too many followers the oldest of the peer that taught the most goes; whose it was.
+    /// If there are too many followers the oldest of the peer that taught the most goes; whose it
+    /// was.
     fn displaces(&mut self) -> Option<String> {
         if self.followers.len() <= MOST_FOLLOWERS {
             return None;

@@ -103,8 +103,8 @@ fn weak(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
-/// The range that is to be given; `None`: all of it, `Some(None)`: there is no such range. Who wants
-/// several gets all of it, too, as any server may answer him.
+/// The range that is to be given; `None`: all of it, `Some(None)`: there is no such range. Who
+/// wants several gets all of it, too, as any server may answer him.
 fn wanted_range(asked: &Asked, stored: &Stored) -> Option<Option<Range<u64>>> {
     let mut all = asked.fields.get_all(header::RANGE).iter();
     let only = all.next().filter(|_| all.next().is_none())?;

@@ -233,8 +233,8 @@ fn chosen_by(fields: &HeaderMap, asked: &HeaderMap) -> Option<Vec<(HeaderName, V
     Some(chosen)
 }
 
-/// A field's lines as one, without the blanks that mean nothing; of languages and encodings in small
-/// letters.
+/// A field's lines as one, without the blanks that mean nothing; of languages and encodings in
+/// small letters.
 pub(super) fn plain_value(fields: &HeaderMap, name: &HeaderName) -> Vec<u8> {
     let lines: Vec<_> = fields.get_all(name).iter().map(|v| v.as_bytes()).collect();
     let whole = lines.join(&b","[..]);

@@ -377,8 +377,8 @@ impl Page {
         Ok((answer, to))
     }
 
-    /// The address of another host. It is not asked where it is in nobody's net but the page's own: that
-    /// is known before anything is connected.
+    /// The address of another host. It is not asked where it is in nobody's net but the page's own:
+    /// that is known before anything is connected.
     async fn look_up(&self, url: &Url) -> Result<SocketAddr, String> {
         let host = url.host_str().unwrap_or("");
         let port = url.port_or_known_default().unwrap_or(80);

@@ -1,5 +1,5 @@
-//! Names that could not be opened a moment ago, and servers whose connections users log in: they are
-//! left alone for an hour.
+//! Names that could not be opened a moment ago, and servers whose connections users log in: they
+//! are left alone for an hour.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

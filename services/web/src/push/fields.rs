@@ -51,8 +51,8 @@ pub fn hash(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
 }
 
-/// The hash of an answer's name and of what tells it from others of the same name; `None` if nothing
-/// does.
+/// The hash of an answer's name and of what tells it from others of the same name; `None` if
+/// nothing does.
 pub fn mark(name: &str, answer: &HeaderMap) -> Option<u32> {
     let tells = answer.get(header::ETAG).or_else(|| answer.get(header::LAST_MODIFIED))?;
     Some(hash(&format!("{name}\n{}", tells.to_str().ok()?)))
@@ -309,8 +309,8 @@ pub fn suits(sent: &HeaderMap, asked: &HeaderMap, answer: &HeaderMap) -> bool {
     })
 }
 
-/// Does the server say that others may have it, too? Of what it was asked for by one of its users it
-/// has to say so in so many words.
+/// Does the server say that others may have it, too? Of what it was asked for by one of its users
+/// it has to say so in so many words.
 fn is_for_everybody(answer: &HeaderMap, to_a_user: bool) -> bool {
     let mut says = answer
         .get_all(header::CACHE_CONTROL)

@@ -273,7 +273,8 @@ impl<T: Clone> Shelf<T> {
         self.things.remove(key)?.here
     }
 
-    /// Pages of this host of which something is yet to come: it was promised, or `is_coming` says so.
+    /// Pages of this host of which something is yet to come: it was promised, or `is_coming` says
+    /// so.
     pub fn awaited(&self, peer: &str, from: IpAddr, is_coming: impl Fn(&T) -> bool) -> Vec<u64> {
         let its = self.things.iter().filter(|(key, _)| key.peer == peer && key.from == from);
         let coming = its.filter(|(_, thing)| thing.here.as_ref().is_none_or(&is_coming));

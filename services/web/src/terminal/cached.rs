@@ -146,8 +146,8 @@ impl Terminal {
         Ok(answer)
     }
 
-    /// Asks the server, with conditions if what was `found` is to be validated. Where the link fails
-    /// meanwhile, or no answer comes in time, what was found stands in if it may.
+    /// Asks the server, with conditions if what was `found` is to be validated. Where the link
+    /// fails meanwhile, or no answer comes in time, what was found stands in if it may.
     async fn ask_for(
         &self,
         peer: &str,

@@ -81,8 +81,8 @@ struct List {
 }
 
 impl List {
-    /// Reads the file again if somebody has written it, once it has stayed the same from one look to
-    /// the next: half a list would open what the other half forbids. Why it cannot be read.
+    /// Reads the file again if somebody has written it, once it has stayed the same from one look
+    /// to the next: half a list would open what the other half forbids. Why it cannot be read.
     fn look(&mut self) -> Option<Result<(), String>> {
         // One that is gone is being replaced, and what it said holds.
         let now = authority::bypass_stamp(&self.dir)?;

@@ -1,5 +1,5 @@
-//! Servers whose users log in by connection (NTLM, Negotiate): all that comes on one is the user's. So
-//! each of a host's connections has to lead to one of the server's, and is carried as it is.
+//! Servers whose users log in by connection (NTLM, Negotiate): all that comes on one is the user's.
+//! So each of a host's connections has to lead to one of the server's, and is carried as it is.
 
 use std::cell::RefCell;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! How a host's connection begins, and how long the terminal waits for that.
 //!
-//! A host that says nothing may wait for a server that speaks first, so its connection soon goes back to
-//! the gateway. Browsers open connections before they need them, too: where the server is known to
-//! speak HTTP, which it does not begin, the terminal waits
+//! A host that says nothing may wait for a server that speaks first, so its connection soon goes
+//! back to the gateway. Browsers open connections before they need them, too: where the server is
+//! known to speak HTTP, which it does not begin, the terminal waits
 //! (docs/decisions/silent-connections-wait-where-http-is-spoken.md).
 
 use std::cell::RefCell;
@@ -95,8 +95,9 @@ impl Drop for Asking {
     }
 }
 
-/// What the host says first, of which so much was read, until it is known what that is. While it says
-/// nothing it is waited for as long as `makes_sense` says so, if `wait` gives it a place for that.
+/// What the host says first, of which so much was read, until it is known what that is. While it
+/// says nothing it is waited for as long as `makes_sense` says so, if `wait` gives it a place for
+/// that.
 pub async fn first_bytes(
     stream: &TcpStream,
     mut read: Vec<u8>,

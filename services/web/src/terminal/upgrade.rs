@@ -1,5 +1,5 @@
-//! Requests that leave HTTP behind (`Upgrade`) on a connection that has been served so far: from there
-//! on the gateway carries it as a plain stream.
+//! Requests that leave HTTP behind (`Upgrade`) on a connection that has been served so far: from
+//! there on the gateway carries it as a plain stream.
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
@@ -18,8 +18,8 @@ use super::server;
 use crate::body::Body;
 use crate::socket::Socket;
 
-/// Serves a connection until it ends, or a host wants to speak something else on it: then it comes back
-/// with the bytes of that request and all that was read behind it.
+/// Serves a connection until it ends, or a host wants to speak something else on it: then it comes
+/// back with the bytes of that request and all that was read behind it.
 pub(super) async fn serve<F>(
     stream: TcpStream,
     read: Vec<u8>,

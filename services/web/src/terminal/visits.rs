@@ -1,8 +1,8 @@
 //! Who is still there: hosts' connections, and the pages that they are looking at.
 //!
-//! What is pushed for a page that its user has left crosses in vain. A host has left all its pages when
-//! it has no connection any more, and one of them when the connection on which the page was asked for,
-//! or one of its objects, asks for another page.
+//! What is pushed for a page that its user has left crosses in vain. A host has left all its pages
+//! when it has no connection any more, and one of them when the connection on which the page was
+//! asked for, or one of its objects, asks for another page.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -20,7 +20,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(super) struct Beside {
     /// What the manager calls each, and the path over it; `None`: the peer opens it.
     pub(super) carriers: Vec<(CarrierId, Option<PathId>)>,
-    /// Paths that the operator has set down by name; they stay so when the budget allows them again.
+    /// Paths that the operator has set down by name; they stay so when the budget allows them
+    /// again.
     pub(super) set_down: BTreeSet<PathId>,
     /// As they are preferred by what they cost; empty: by their priorities.
     pub(super) ranking: Vec<CarrierId>,

@@ -78,8 +78,8 @@ impl Carried {
     }
 }
 
-/// What a flow with so many of all bytes has of those that were carried. What is compressed crosses in
-/// fewer bytes than its host sent, and what is buffered crosses later.
+/// What a flow with so many of all bytes has of those that were carried. What is compressed crosses
+/// in fewer bytes than its host sent, and what is buffered crosses later.
 pub(super) fn part(bytes: u64, all: u64, carried: u64) -> u64 {
     if all <= carried {
         return bytes;
@@ -249,8 +249,8 @@ impl ManagedLine {
         self.moved.len() < MOST_FLOWS || self.moved.contains_key(id)
     }
 
-    /// Tells the manager what crossed, and books what the link itself cost. What a link packet costs
-    /// is paid by the flows that have bytes under way, each by its part of these.
+    /// Tells the manager what crossed, and books what the link itself cost. What a link packet
+    /// costs is paid by the flows that have bytes under way, each by its part of these.
     pub(super) fn tell_crossed(&mut self, now: Instant, carried: &Carried) {
         self.told_at = now;
         let mut crossed = std::mem::take(&mut self.crossed);

@@ -11,7 +11,8 @@ use units::{Duration, Instant, Shares, host_in_network};
 
 /// Addresses that are remembered; the oldest of the host that has the most give way.
 const MOST: usize = 4_096;
-/// An address that has two names within this time has none: a rule for the one is not for the other.
+/// An address that has two names within this time has none: a rule for the one is not for the
+/// other.
 const APART: Duration = Duration::from_secs(3_600);
 
 struct Known {

@@ -42,7 +42,8 @@ impl Arrived {
 }
 
 impl Shard {
-    /// The place of the line that a host's packet wants, if its peer has one, and whose packet it is.
+    /// The place of the line that a host's packet wants, if its peer has one, and whose packet it
+    /// is.
     pub(in crate::up::shard) fn wanted_line(&self, packet: &[u8]) -> Option<(usize, Flow)> {
         let parsed = Packet::parse(packet)?;
         let at = self.line_of(self.relay.peer_for(parsed.destination)?)?;

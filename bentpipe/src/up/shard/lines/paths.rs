@@ -66,8 +66,8 @@ impl Shard {
         }
     }
 
-    /// The operator sets a path up or down by name. True: the month's budget lets nothing cross by it,
-    /// and it comes up with that.
+    /// The operator sets a path up or down by name. True: the month's budget lets nothing cross by
+    /// it, and it comes up with that.
     pub(in crate::up::shard) fn note_set_by_hand(
         &mut self,
         now: Instant,

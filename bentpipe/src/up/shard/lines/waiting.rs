@@ -66,8 +66,8 @@ impl ManagedLine {
         }
     }
 
-    /// The line is hung up, though not for being idle: connections wait again of which something has
-    /// not arrived.
+    /// The line is hung up, though not for being idle: connections wait again of which something
+    /// has not arrived.
     pub(super) fn wait_for_the_next(
         &mut self,
         now: Instant,

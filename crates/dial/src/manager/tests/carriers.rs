@@ -206,7 +206,8 @@ fn a_terminal_that_flaps_must_hold_longer_each_time() {
     assert_eq!(trials, [0, 10, 10, 10, 20, 40]);
 }
 
-/// Nobody is kept waiting for a quarter of an hour by a line that has to hold where there is no other.
+/// Nobody is kept waiting for a quarter of an hour by a line that has to hold where there is no
+/// other.
 #[test]
 fn a_line_that_stands_alone_and_is_lost_again_and_again_is_redialled_as_after_failures() {
     let mut config = one_modem();

@@ -331,8 +331,8 @@ fn a_block_of_bytes_beyond_the_budget_ends_the_call_wherever_it_ends() {
     assert_eq!(bench.hung_up(), [(0, DownCause::Budget)], "0.30 are spent");
 }
 
-/// R-COST: a metered carrier that is there by itself carries up to the budget, and again in the next
-/// month or with more.
+/// R-COST: a metered carrier that is there by itself carries up to the budget, and again in the
+/// next month or with more.
 #[test]
 fn a_metered_carrier_that_is_always_there_carries_nothing_beyond_the_budget() {
     let metered = |stop: &str| {

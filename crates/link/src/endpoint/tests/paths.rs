@@ -393,7 +393,8 @@ fn with_every_path_down_nothing_is_sent_for_an_hour_and_streams_go_on() {
     assert_eq!(w.nodes[SHIP].session_number(w.peers[SHIP]), 0, "the session is the same");
 }
 
-/// L-PT-21: a line that is raised and dead costs a handful of packets, and not a second at its rate.
+/// L-PT-21: a line that is raised and dead costs a handful of packets, and not a second at its
+/// rate.
 #[test]
 fn a_path_that_was_set_up_carries_a_window_until_something_is_heard_on_it() {
     let (mut w, second) = World::with_two();
@@ -837,8 +838,8 @@ fn a_class_waits_while_its_carrier_is_down() {
     assert!(w.is_done());
 }
 
-/// L-PT-18: a name that no path has says nothing to the node that was called; the one that names its
-/// carriers has none for it now.
+/// L-PT-18: a name that no path has says nothing to the node that was called; the one that names
+/// its carriers has none for it now.
 #[test]
 fn a_class_whose_carriers_nobody_knows_goes_as_everything_does_or_waits() {
     for (node, waits) in [(SHORE, false), (SHIP, true)] {

@@ -16,8 +16,8 @@ const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: Option<u32> = None;
 
-/// To look into other processes and at the kernel, to change the system, to make namespaces, to have
-/// memory that is not counted as the process's, and ways around this filter.
+/// To look into other processes and at the kernel, to change the system, to make namespaces, to
+/// have memory that is not counted as the process's, and ways around this filter.
 const DENIED: [libc::c_long; 52] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,

@@ -1,4 +1,5 @@
-//! Hosts whose budget for the month is used up: what becomes of their connections, and what is checked.
+//! Hosts whose budget for the month is used up: what becomes of their connections, and what is
+//! checked.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
