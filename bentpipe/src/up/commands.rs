@@ -8,7 +8,7 @@ use std::time::Duration as StdDuration;
 use os::OsError;
 use os::poll::{Interest, Poller, Waker};
 
-use super::modem_rate::output_of;
+use super::modem_rate::run_command;
 
 /// A command that drops a line and has not ended by then is ended.
 const PATIENCE: StdDuration = StdDuration::from_secs(30);
@@ -79,8 +79,8 @@ impl Commands {
         let (hold, held) = channel();
         let (to, waker) = (self.outcome_to.clone(), self.waker.clone());
         let run = move || {
-            let told = output_of(&command, patience, &held);
-            let _ = to.send(outcome(told.map(drop).map_err(|why| format!("\"{command}\" {why}"))));
+            let told = run_command(&command, patience, &held);
+            let _ = to.send(outcome(told.map_err(|why| format!("\"{command}\" {why}"))));
             waker.wake();
         };
         match thread::Builder::new().name("line".into()).spawn(run) {

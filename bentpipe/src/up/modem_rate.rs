@@ -2,9 +2,9 @@
 //! of their own, because both may block.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
@@ -157,19 +157,40 @@ fn first_line(from: impl Read) -> std::io::Result<String> {
 
 /// The first line that a command prints, if it ends well and in time. It is ended when nobody holds
 /// the other end of `held`.
-pub fn output_of(
+fn output_of(command: &str, patience: StdDuration, held: &Receiver<()>) -> Result<String, String> {
+    let out = run_through(command, Stdio::piped(), patience, held)?.ok_or("has no output")?;
+    let unread = |e| format!("cannot be read: {e}");
+    // What it left behind may hold its output open, in a session of its own, too.
+    os::poll::set_nonblocking(&out).map_err(unread)?;
+    first_line(UntilNow(out)).map_err(unread)
+}
+
+/// Runs a command that ends well and in time, whatever it prints. It is ended when nobody holds the
+/// other end of `held`.
+pub fn run_command(
     command: &str,
     patience: StdDuration,
     held: &Receiver<()>,
-) -> Result<String, String> {
-    let child = Command::new("sh")
+) -> Result<(), String> {
+    run_through(command, Stdio::null(), patience, held).map(drop)
+}
+
+fn run_through(
+    command: &str,
+    output: Stdio,
+    patience: StdDuration,
+    held: &Receiver<()>,
+) -> Result<Option<ChildStdout>, String> {
+    let mut shell = Command::new("sh");
+    shell
         .args(["-c", command])
         .process_group(0)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|e| format!("cannot be run: {e}"))?;
+        .stdout(output)
+        .stderr(Stdio::null());
+    // The gateway blocks signals that end programs, of which `kill` and `timeout` are to go on.
+    let child =
+        os::proc::reset_signals(&mut shell).spawn().map_err(|e| format!("cannot be run: {e}"))?;
     let mut group = Group(child);
     let until = StdInstant::now() + patience;
     while !os::proc::has_ended(&group.0).map_err(|e| format!("cannot be waited for: {e}"))? {
@@ -181,13 +202,24 @@ pub fn output_of(
         }
     }
     let out = group.0.stdout.take();
-    // What it left behind holds its output open.
     os::proc::end_group(&mut group.0);
     let ended = group.0.wait().map_err(|e| format!("cannot be waited for: {e}"))?;
-    if !ended.success() {
-        return Err(format!("failed ({ended})"));
+    match ended.success() {
+        true => Ok(out),
+        false => Err(format!("failed ({ended})")),
     }
-    first_line(out.ok_or("has no output")?).map_err(|e| format!("cannot be read: {e}"))
+}
+
+/// What has been written so far: what would block is the end.
+struct UntilNow(ChildStdout);
+
+impl Read for UntilNow {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.read(buf) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(0),
+            read => read,
+        }
+    }
 }
 
 /// A command and all that it started: they end together.
@@ -233,6 +265,33 @@ mod tests {
         drop(hold);
         assert!(output_of("sleep 1000", PATIENCE, &held).unwrap_err().contains("gateway"));
         assert!(began.elapsed() < PATIENCE);
+    }
+
+    #[test]
+    fn a_command_may_be_ended_by_signals_that_are_blocked_here() {
+        let ended = thread::spawn(|| {
+            let _signals = os::poll::Signals::take().expect("signals");
+            let (_hold, held) = channel();
+            run_command("kill -TERM $$; echo survived", PATIENCE, &held)
+        });
+        let why = ended.join().expect("it ends").expect_err("it was ended");
+        assert!(why.contains("signal: 15"), "{why}");
+    }
+
+    #[test]
+    fn nobody_waits_for_what_a_command_leaves_behind_or_prints() {
+        let (_hold, held) = channel();
+        let scratch = std::env::temp_dir().join(format!("bentpipe-left-{}", std::process::id()));
+        // In a session of its own, as the guide has it: it goes on, and has the output open.
+        let text = format!("setsid sleep 1000 & echo $! > {}; echo 20Mbit", scratch.display());
+        assert_eq!(output_of(&text, PATIENCE, &held).as_deref(), Ok("20Mbit"));
+        let left = || std::fs::read_to_string(&scratch).expect("a number");
+        let end = || Command::new("kill").arg(left().trim()).status().expect("an end");
+        assert!(end().success(), "it went on");
+        assert_eq!(run_command(&text, PATIENCE, &held), Ok(()));
+        assert!(end().success(), "it went on");
+        assert_eq!(run_command("head -c 200000 /dev/zero", PATIENCE, &held), Ok(()));
+        std::fs::remove_file(&scratch).expect("it is there");
     }
 
     #[test]
