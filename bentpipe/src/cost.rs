@@ -78,7 +78,7 @@ struct OfBudget {
 /// What this month has come to for hosts with a budget, from the warning on.
 fn spending(line: &Line, books: &Books) -> Vec<HostSpending> {
     let (now, currency) = (wall(line.clock), line.manager.currency);
-    let mut sums = books.spending(now, currency);
+    let mut sums = books.spending(currency);
     for host in books.hosts_before(now, currency) {
         sums.entry(host).or_default();
     }

@@ -23,7 +23,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use units::{ByteCount, Duration};
 
@@ -41,7 +41,7 @@ const MAX_CELLS: usize = 50_000;
 /// Sessions that are remembered one by one.
 const RECENT: usize = 1_000;
 /// Months of which it is known what was spent.
-const MONTHS: u32 = 13;
+const MONTHS: usize = 13;
 /// A session's line after a change of its price comes no sooner.
 const SOONEST: Duration = Duration::from_secs(1);
 /// … and of anything else no later.
@@ -102,6 +102,8 @@ pub struct Books {
     bytes: BTreeMap<(Month, Name, Name), u64>,
     /// What carriers cost, by their peers and names.
     spent_over: BTreeMap<(Month, Currency, Name, Name), Money>,
+    /// The months of these sums.
+    months: BTreeSet<Month>,
     next: u64,
     out: VecDeque<Record>,
 }
@@ -266,26 +268,27 @@ impl Books {
         self.enter(Record::Fee { month, peer, carrier, currency, price });
     }
 
-    /// What a peer's links have cost in the month of `at`, sessions that go on included.
+    /// What a peer's links have cost in the month of `at`, with all sessions that go on. They are of
+    /// the month in which they began, but a budget limits them in the next one, too, and where the
+    /// clock was set meanwhile.
     pub fn spent_on(&self, at: Wall, currency: Currency, peer: &Name) -> Money {
         let month = at.day().month();
         let kept = self.spent.get(&(month, currency, peer.clone(), None)).copied();
-        let open = self.open.values().map(|o| &o.session).filter(|s| {
-            s.peer == *peer && s.currency == currency && s.start.day().month() == month
-        });
+        let open = self.open.values().map(|o| &o.session);
+        let open = open.filter(|s| s.peer == *peer && s.currency == currency);
         kept.unwrap_or_default().plus(open.map(|s| s.price).sum())
     }
 
-    /// What one carrier of a peer has cost in the month of `at`, sessions that go on included.
+    /// What one carrier of a peer has cost in the month of `at`, with all sessions that go on.
     pub fn spent_over(&self, at: Wall, currency: Currency, peer: &Name, carrier: &Name) -> Money {
         let month = at.day().month();
         let key = (month, currency, peer.clone(), carrier.clone());
         let kept = self.spent_over.get(&key).copied().unwrap_or_default();
-        let open = self.open.values().map(|o| &o.session).filter(|s| {
-            (&s.peer, &s.carrier) == (peer, carrier)
-                && s.currency == currency
-                && s.start.day().month() == month
-        });
+        let open = self
+            .open
+            .values()
+            .map(|o| &o.session)
+            .filter(|s| (&s.peer, &s.carrier) == (peer, carrier) && s.currency == currency);
         kept.plus(open.map(|s| s.price).sum())
     }
 
@@ -295,14 +298,9 @@ impl Books {
         self.spent.get(&key).copied().unwrap_or_default()
     }
 
-    /// The parts of hosts in sessions of the month of `at` that go on. Each session is divided once
-    /// for all of them.
-    pub fn spending(&self, at: Wall, currency: Currency) -> BTreeMap<Host, Money> {
-        let month = at.day().month();
-        let open = self
-            .open
-            .values()
-            .filter(|o| o.session.currency == currency && o.session.start.day().month() == month);
+    /// The parts of hosts in sessions that go on. Each session is divided once for all of them.
+    pub fn spending(&self, currency: Currency) -> BTreeMap<Host, Money> {
+        let open = self.open.values().filter(|o| o.session.currency == currency);
         let mut by_host: BTreeMap<Host, Money> = BTreeMap::new();
         for (account, sums) in open.flat_map(Open::parts) {
             let sum = by_host.entry(account.host).or_default();
@@ -311,9 +309,9 @@ impl Books {
         by_host
     }
 
-    /// What a host has cost in the month of `at`, over all peers, sessions that go on included.
+    /// What a host has cost in the month of `at`, over all peers, with all sessions that go on.
     pub fn spent_by(&self, at: Wall, currency: Currency, host: Host) -> Money {
-        let now = self.spending(at, currency).get(&host).copied();
+        let now = self.spending(currency).get(&host).copied();
         self.spent_before(at, currency, host).plus(now.unwrap_or_default())
     }
 
@@ -432,7 +430,6 @@ impl Books {
         self.spend_over(month, cell.currency, (peer.clone(), carrier.clone()), sums.price);
         let bytes = self.bytes.entry((month, peer, carrier)).or_default();
         *bytes = bytes.saturating_add(sums.bytes());
-        self.bytes.retain(|(m, ..), _| m.0 + MONTHS > month.0);
         self.cells.entry(cell).or_default().add(sums);
         if self.cells.len() > MAX_CELLS {
             self.merge_oldest();
@@ -446,12 +443,21 @@ impl Books {
         whom: (Name, Option<Host>),
         price: Money,
     ) {
+        self.keep_months(month);
         let sum = self.spent.entry((month, currency, whom.0, whom.1)).or_default();
         *sum = sum.plus(price);
-        // Budgets are of the month, and clocks may be set back.
-        if self.spent.first_key_value().is_some_and(|((m, ..), _)| m.0 + MONTHS <= month.0) {
-            self.spent.pop_first();
+    }
+
+    /// Budgets are of the month. The newest months are kept, counted and not reckoned from this
+    /// one: a clock that stood in the future must not take away the sums of the present.
+    fn keep_months(&mut self, month: Month) {
+        if !self.months.insert(month) || self.months.len() <= MONTHS {
+            return;
         }
+        let Some(oldest) = self.months.pop_first() else { return };
+        self.spent.retain(|(m, ..), _| *m > oldest);
+        self.spent_over.retain(|(m, ..), _| *m > oldest);
+        self.bytes.retain(|(m, ..), _| *m > oldest);
     }
 
     fn spend_over(
@@ -463,7 +469,6 @@ impl Books {
     ) {
         let sum = self.spent_over.entry((month, currency, peer, carrier)).or_default();
         *sum = sum.plus(price);
-        self.spent_over.retain(|(m, ..), _| m.0 + MONTHS > month.0);
     }
 
     /// The oldest day of which hosts are told one by one is told for all of them together.

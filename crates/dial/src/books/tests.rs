@@ -267,3 +267,33 @@ fn a_ledger_that_is_read_late_counts_beside_what_was_paid_meanwhile() {
         ("412.01", books.spent_on(NOON, usd(), &name("shore")))
     );
 }
+
+#[test]
+fn a_clock_that_stood_in_the_future_takes_no_sums_of_the_present() {
+    let mut books = Books::new();
+    let pay = |books: &mut Books, at: Wall| {
+        let call = books.start(at, &name("shore"), &name("x"), usd(), account("node", ""));
+        books.traffic(call, &account("node", ""), 100, 0);
+        books.end(call, seconds(1), money("5"), "idle");
+    };
+    pay(&mut books, NOON);
+    pay(&mut books, Wall(NOON.0 + 36 * 365 * 86_400));
+    books.fee(Wall(NOON.0 + 37 * 365 * 86_400), &name("shore"), &name("x"), usd(), money("1"));
+    let of_month = |books: &Books| {
+        let (peer, line) = (name("shore"), name("x"));
+        let bytes = books.bytes_on(NOON, &peer, &line).0;
+        (books.spent_on(NOON, usd(), &peer), books.spent_over(NOON, usd(), &peer, &line), bytes)
+    };
+    assert_eq!(of_month(&books), (money("5"), money("5"), 100));
+    let text = ledger(&mut books);
+    let replayed = Books::replay(text.as_bytes()).books;
+    assert_eq!(of_month(&replayed), (money("5"), money("5"), 100));
+    // Months that are long over are forgotten.
+    for month in 1..20 {
+        pay(&mut books, Wall(NOON.0 + month * 31 * 86_400));
+    }
+    assert_eq!(books.months.len(), MONTHS);
+    let sums = [books.spent.len(), books.spent_over.len(), books.bytes.len()];
+    assert!(sums.iter().all(|n| *n <= 3 * MONTHS), "{sums:?}");
+    assert_eq!(books.spent_on(NOON, usd(), &name("shore")), Money::ZERO);
+}

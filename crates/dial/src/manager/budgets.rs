@@ -97,7 +97,7 @@ impl Manager {
     /// ended or the month or the file is another, in those before.
     fn look_at_hosts(&mut self, wall: Wall, books: &Books) {
         let currency = self.config.currency;
-        let now = books.spending(wall, currency);
+        let now = books.spending(currency);
         let before = std::mem::take(&mut self.hosts.spending);
         let mut hosts: BTreeSet<Host> = now.keys().chain(before.keys()).copied().collect();
         if std::mem::take(&mut self.hosts.all) {

@@ -375,3 +375,35 @@ fn a_metered_carrier_that_is_always_there_carries_nothing_beyond_the_budget() {
     bench.pass(seconds(1));
     assert_eq!(bench.work(), [Work::Admit { carrier: A }], "a new month");
 }
+
+/// A call is of the month in which it began; what it costs counts in the next one while it goes on.
+#[test]
+fn a_budget_ends_a_call_over_the_end_of_a_month_and_over_a_clock_that_was_set() {
+    // Two minutes before the first of December.
+    for set_to in [None, Some(Wall(NOON.0 + 40 * 86_400)), Some(Wall(0))] {
+        let mut bench = Bench::new(with_budget("10"));
+        bench.pass(seconds(15 * 43_200 - 120));
+        bench.waits(1, &ssh(), 1_000_000);
+        bench.up(A);
+        bench.work();
+        let begun = bench.now;
+        while bench.now.since(begun) < seconds(600) {
+            if bench.now.since(begun) == seconds(100)
+                && let Some(wall) = set_to
+            {
+                bench.manager.handle_clock(bench.now, wall);
+                bench.drain();
+            }
+            bench.pass(seconds(1));
+            bench.crosses(A, &ssh(), 10);
+            if !bench.hung_up().is_empty() {
+                break;
+            }
+        }
+        assert_eq!(
+            bench.now.since(begun),
+            seconds(177),
+            "{set_to:?}: 3 s before the fourth minute"
+        );
+    }
+}
