@@ -158,10 +158,14 @@ impl Shard {
 
     /// The gateway ends: what is up is dropped, and its price is in the books.
     pub(in crate::up::shard) fn end_lines(&mut self, now: Instant) {
-        for mut line in std::mem::take(&mut self.lines) {
-            let carried = self.carried(now, &line);
+        let mut lines = std::mem::take(&mut self.lines);
+        // All are dropped at once: who ends the gateway waits for the slowest only.
+        for line in &mut lines {
+            let carried = self.carried(now, line);
             line.tell_crossed(now, &carried);
-            end(&mut line, now, "the gateway ended");
+            end(line, now, "the gateway ended");
+        }
+        for line in lines {
             line.modems().for_each(|modem| self.carrier.remove_serial(modem));
             finish(line.each, line.ledger);
         }
