@@ -1,9 +1,16 @@
 //! This host's time zone, for hours and days as people mean them.
 
+unsafe extern "C" {
+    fn tzset();
+}
+
 /// Seconds that the host's time is ahead of UTC (east of Greenwich) `at` so many seconds after
 /// 1970, with summer time; 0 where that is not known.
 pub fn ahead_of_utc(at: u64) -> i64 {
     let Ok(at) = libc::time_t::try_from(at) else { return 0 };
+    // SAFETY: it reads the variable TZ, which nothing here changes, and where that is not set the
+    // file of the host's zone, if that is another than before: localtime_r need not (POSIX).
+    unsafe { tzset() };
     let mut parts = std::mem::MaybeUninit::<libc::tm>::uninit();
     // SAFETY: both point to what lives here; where the call succeeds it has filled `parts`. It
     // reads the variable TZ, which nothing here changes.
