@@ -16,6 +16,7 @@ use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
 use super::AdminError;
+use crate::up::listeners::REST;
 use control::{Answer, Event, Notice, Request};
 
 /// Clients served at once; more wait in the kernel's queue.
@@ -39,8 +40,10 @@ pub struct Server {
     clients: [Option<Client>; MAX_CLIENTS],
     /// Clients so far.
     served: u64,
-    /// The listener is watched: false while all places are taken.
+    /// The listener is watched: false while all places are taken, and while it rests.
     listening: bool,
+    /// Until when it rests, after a client that could not be accepted.
+    resting: Option<Instant>,
 }
 
 struct Client {
@@ -134,6 +137,7 @@ impl Server {
             clients: [const { None }; MAX_CLIENTS],
             served: 0,
             listening: true,
+            resting: None,
         })
     }
 
@@ -312,7 +316,7 @@ impl Server {
 
     /// When [`Server::handle_timeout`] should be called, if any client is connected.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.clients.iter().flatten().filter_map(|c| c.deadline).min()
+        self.clients.iter().flatten().filter_map(|c| c.deadline).chain(self.resting).min()
     }
 
     /// Drops the clients whose time is up.
@@ -322,6 +326,7 @@ impl Server {
                 *place = None;
             }
         }
+        self.resting = self.resting.filter(|until| *until > now);
         self.listen_again(poller);
     }
 
@@ -330,8 +335,12 @@ impl Server {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                // Nobody is left, or no descriptors are: those who wait are told again.
-                Err(_) => return,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                // No descriptors are left: news of those who wait would spin meanwhile.
+                Err(_) => {
+                    self.resting = Some(now + REST);
+                    break;
+                }
             };
             let token = self.first_token + 1 + place as u64;
             if stream.set_nonblocking(true).is_err()
@@ -352,12 +361,12 @@ impl Server {
                 written: 0,
             });
         }
-        // All places are taken: level-triggered news of more would spin.
+        // All places are taken, or it rests: level-triggered news of more would spin.
         self.listening = poller.modify(&self.listener, self.first_token, Interest::NONE).is_err();
     }
 
     fn listen_again(&mut self, poller: &Poller) {
-        if !self.listening && self.clients.iter().any(Option::is_none) {
+        if !self.listening && self.resting.is_none() && self.clients.iter().any(Option::is_none) {
             self.listening =
                 poller.modify(&self.listener, self.first_token, Interest::READ).is_ok();
         }
