@@ -295,6 +295,9 @@ pub struct Modem {
     rings: u32,
     last_ring: Instant,
     carrier: bool,
+    /// The line has told of a carrier in this call. A cable of three wires never does, though its
+    /// driver says that it can.
+    carrier_seen: bool,
     /// The end of the line CONNECT is still to come.
     skip_line_feed: bool,
 }
@@ -320,6 +323,7 @@ impl Modem {
             rings: 0,
             last_ring: Instant::ZERO,
             carrier: false,
+            carrier_seen: false,
             skip_line_feed: false,
         }
     }
@@ -437,6 +441,7 @@ impl Modem {
     /// The line tells that the carrier came or went (DCD).
     pub fn handle_carrier(&mut self, now: Instant, there: bool) {
         let went = std::mem::replace(&mut self.carrier, there) && !there;
+        self.carrier_seen |= there;
         match self.state {
             State::Online { .. } if went && self.config.carrier_detect => {
                 self.end(now, Cause::CarrierLost);
@@ -446,6 +451,11 @@ impl Modem {
             }
             _ => {}
         }
+    }
+
+    /// The line tells whether this call's carrier is there.
+    fn detects_carrier(&self) -> bool {
+        self.config.carrier_detect && self.carrier_seen
     }
 
     /// The line has brought `bytes`; those that are a call's data are handed to `data`.
@@ -473,7 +483,7 @@ impl Modem {
         data: &mut impl FnMut(&[u8]),
     ) -> &'a [u8] {
         let says_end = |band: &mut InBand| all.iter().position(|b| band.take(*b));
-        let end = if self.config.carrier_detect { None } else { says_end(&mut self.in_band) };
+        let end = if self.detects_carrier() { None } else { says_end(&mut self.in_band) };
         let Some(end) = end else {
             if !all.is_empty() {
                 data(all);
@@ -493,6 +503,23 @@ impl Modem {
             Word::Unknown if echo => return,
             Word::Unknown => self.nonsense = self.nonsense.saturating_add(1),
             _ => self.nonsense = 0,
+        }
+        match (self.state, word) {
+            // The far end answered while the dialling was broken off: what was to end it was too
+            // late, and the call costs.
+            (
+                State::Preparing { .. }
+                | State::Ready
+                | State::Pausing { .. }
+                | State::Resting { .. },
+                Word::Connect(rate),
+            ) => {
+                let wanted = self.wanted;
+                self.connected(now, rate);
+                self.wanted = wanted;
+                return self.begin_hang_up(now, Cause::HungUp);
+            }
+            _ => {}
         }
         match self.state {
             State::Preparing { step, .. } => self.prepared(now, step, word),
@@ -560,6 +587,7 @@ impl Modem {
         let incoming = matches!(self.state, State::Answering { .. });
         let unproven = incoming.then(|| now + self.config.probation);
         self.state = State::Online { unproven };
+        self.carrier_seen = self.carrier;
         // Whoever wanted a call while one came in has one now.
         self.wanted = false;
         self.skip_line_feed = true;
@@ -685,7 +713,7 @@ impl Modem {
         match how {
             Step::DtrAway => {
                 self.out.push_back(Output::Dtr(true));
-                match (self.config.carrier_detect, self.carrier) {
+                match (self.detects_carrier(), self.carrier) {
                     (true, true) => self.state = step(Step::DtrBack, now + CARRIER_GOES),
                     (true, false) => self.end(now, cause),
                     // Only a modem that is no longer in a call answers a command.

@@ -76,6 +76,13 @@ impl Bench {
         self.modem.handle_bytes(self.now, bytes, |d| data.extend_from_slice(d));
         self.drain();
     }
+    /// Says OK if a command is to be answered that dials nobody.
+    fn answers(&mut self) {
+        if self.sent.ends_with('\r') && !self.sent.contains("ATDT") || self.sent == "+++" {
+            self.sent.clear();
+            self.says("\r\nOK\r\n");
+        }
+    }
     fn carrier(&mut self, there: bool) {
         self.modem.handle_carrier(self.now, there);
         self.drain();
@@ -335,6 +342,57 @@ fn dtr_hangs_up_and_the_escape_is_tried_where_the_carrier_stays() {
     assert_eq!(bench.told(), [Told::Ended(Cause::HungUp)]);
 }
 
+/// A cable of three wires: the driver has DTR and DCD, and nothing is connected to them.
+#[test]
+fn where_no_carrier_was_ever_seen_the_modem_says_that_the_call_is_over() {
+    let mut bench = Bench::ready(config());
+    bench.dial();
+    bench.says("\r\nCONNECT 2400\r\n");
+    bench.told.clear();
+    bench.sent.clear();
+    bench.hang_up();
+    bench.pass(DTR_AWAY);
+    assert_eq!((&bench.sent[..], &bench.told[..]), ("ATH\r", &[][..]), "the call goes on");
+    // It is in the call, and takes this for data; the escape ends it.
+    while !bench.sent.ends_with("+++") {
+        bench.pass(Duration::from_millis(100));
+        assert_eq!(bench.told, []);
+    }
+    bench.says("\r\nOK\r\n");
+    assert!(bench.sent.ends_with("+++ATH\r"), "{}", bench.sent);
+    assert_eq!(bench.told, []);
+    bench.says("\r\nOK\r\n");
+    assert_eq!(bench.told, [Told::Ended(Cause::HungUp)]);
+    // A far end that hangs up is told of in the data.
+    bench.prepare();
+    bench.dial();
+    bench.says("\r\nCONNECT 2400\r\n");
+    bench.says("data\r\nNO CARRIER\r\n");
+    assert_eq!(bench.told.pop(), Some(Told::Ended(Cause::CarrierLost)));
+}
+
+#[test]
+fn a_call_that_is_answered_while_it_is_broken_off_is_told_and_hung_up() {
+    for rests in [false, true] {
+        let mut bench = Bench::ready(config());
+        bench.dial();
+        bench.hang_up();
+        assert_eq!(bench.told.pop(), Some(Told::Failed(Cause::HungUp)));
+        if rests {
+            bench.pass(Duration::from_secs(60));
+        }
+        bench.told.clear();
+        bench.carrier(true);
+        bench.says("\r\nCONNECT 2400\r\n");
+        let rate = Some(BitRate::from_bps(2_400));
+        assert_eq!(bench.told, [Told::Connected { rate, incoming: false }]);
+        assert!(!bench.dtr);
+        bench.pass(DTR_AWAY);
+        bench.carrier(false);
+        assert_eq!(bench.told.get(1), Some(&Told::Ended(Cause::HungUp)));
+    }
+}
+
 #[test]
 fn a_carrier_that_nothing_ends_is_told_and_tried_for_ever() {
     let mut bench = Bench::online(config());
@@ -500,13 +558,14 @@ proptest! {
         bench.pass(Duration::from_secs(400));
         bench.carrier(true);
         bench.carrier(false);
-        for _ in 0..8 {
-            bench.says("\r\nOK\r\n");
+        // It answers each command. A call of which it never told may be hung up only now.
+        for _ in 0..100 {
+            bench.answers();
+            bench.pass(Duration::from_secs(1));
         }
-        bench.sent.clear();
         bench.dial();
         for _ in 0..8 {
-            bench.says("\r\nOK\r\n");
+            bench.answers();
         }
         prop_assert!(bench.sent.contains("ATDT100\r"), "{:?}", bench.modem);
     }
