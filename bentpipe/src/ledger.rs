@@ -49,6 +49,12 @@ pub fn path(node: &PublicKey, peer: &PublicKey) -> Option<PathBuf> {
     state_directory().map(|dir| dir.join(format!("{}.{}.ledger", name(node), name(peer))))
 }
 
+/// A file beside the ledger that tells that this line may be raised.
+pub fn mark(node: &PublicKey, peer: &PublicKey, line: &Name) -> Option<PathBuf> {
+    let line = line.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+    path(node, peer).map(|ledger| ledger.with_extension(format!("{line}.raised")))
+}
+
 impl Ledger {
     /// The books as they were left, and where to go on writing them. Tells which carriers were up
     /// when the program ended. Where the file can be read and not written the books go on from

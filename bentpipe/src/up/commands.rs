@@ -1,6 +1,8 @@
 //! The commands that raise and drop a line. They may block, so each runs on a thread of its own;
 //! a line has one at a time.
 
+use std::fs::{self, File};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration as StdDuration;
@@ -37,15 +39,24 @@ pub struct Commands {
     running: Option<Running>,
     /// What raises the line, once what drops it has ended.
     next: Option<(String, StdDuration)>,
+    /// A file that is there from before the line is raised until it has been dropped, so that a
+    /// program that comes after a kill drops it.
+    mark: Option<PathBuf>,
 }
 
 impl Commands {
-    /// None runs yet; the poller tells under `token` when one has ended.
-    pub fn new(poller: &Poller, token: u64) -> Result<Commands, OsError> {
+    /// None runs yet; the poller tells under `token` when one has ended. `mark`: a file that tells
+    /// that the line may be raised.
+    pub fn new(poller: &Poller, token: u64, mark: Option<PathBuf>) -> Result<Commands, OsError> {
         let (outcome_to, outcomes) = channel();
         let waker = Waker::new()?;
         poller.add(&waker, token, Interest::READ)?;
-        Ok(Commands { outcomes, outcome_to, waker, running: None, next: None })
+        Ok(Commands { outcomes, outcome_to, waker, running: None, next: None, mark })
+    }
+
+    /// A program before this one, or a drop that failed, may have left the line raised.
+    pub fn may_be_raised(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| mark.exists())
     }
 
     /// Raises the line, when what drops it has ended.
@@ -78,8 +89,13 @@ impl Commands {
         let drops = outcome(Ok(())) == Outcome::Dropped(Ok(()));
         let (hold, held) = channel();
         let (to, waker) = (self.outcome_to.clone(), self.waker.clone());
+        let mark = self.mark.clone();
         let run = move || {
+            // Without a directory for it the line works all the same.
+            let mark = mark.as_deref();
+            let _ = mark.filter(|_| !drops).map(File::create);
             let told = run_command(&command, patience, &held);
+            let _ = mark.filter(|_| drops && told.is_ok()).map(fs::remove_file);
             let _ = to.send(outcome(told.map_err(|why| format!("\"{command}\" {why}"))));
             waker.wake();
         };
@@ -134,7 +150,8 @@ mod tests {
     #[test]
     fn a_line_is_raised_after_what_drops_it_and_a_raise_gives_way_to_a_drop() {
         let poller = Poller::new().expect("a poller");
-        let mut commands = Commands::new(&poller, 1).expect("commands");
+        let mark = std::env::temp_dir().join(format!("bentpipe-mark-{}", std::process::id()));
+        let mut commands = Commands::new(&poller, 1, Some(mark.clone())).expect("commands");
         let file = std::env::temp_dir().join(format!("bentpipe-line-{}", std::process::id()));
         let say = |word: &str| format!("echo {word} >> {}", file.display());
         commands.raise("sleep 1000".into(), PATIENCE);
@@ -147,6 +164,12 @@ mod tests {
         }
         assert_eq!(outcomes, [Outcome::Dropped(Ok(())), Outcome::Raised(Ok(()))]);
         assert_eq!(std::fs::read_to_string(&file).expect("words"), "dropped\nraised\n");
+        assert!(commands.may_be_raised());
+        for (command, remains) in [("exit 1", true), ("true", false)] {
+            commands.drop(command.into());
+            commands.finish();
+            assert_eq!(commands.may_be_raised(), remains, "{command}");
+        }
         std::fs::remove_file(&file).expect("it is there");
     }
 }

@@ -281,6 +281,48 @@ fn a_call_that_a_kill_cuts_short_is_in_the_books_and_a_line_that_cannot_be_raise
     assert_ne!(world.b.status().links[0].state, LinkState::Rising);
 }
 
+/// What was half raised, or half dropped, when the gateway was killed may go on to cost.
+#[test]
+fn a_line_that_was_being_raised_or_dropped_at_a_kill_is_dropped_at_the_start() {
+    if !root() {
+        return;
+    }
+    let mut world = world(LINE);
+    let waits_for = |gateway: &Gateway, expected: &[&str]| {
+        wait_for("the line's commands", || match calls(gateway) {
+            c if c == expected => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    };
+    let restart = |gateway: &mut Gateway, from: &str, to: &str| {
+        gateway.configure(|s| s.peer = s.peer.replace(from, to));
+        gateway.start();
+        gateway.wait_for_log("bentpipe is up");
+    };
+    world.a.kill();
+    restart(&mut world.a, "drop = \"", "drop = \"exec sleep 15; ");
+    link(&world.a, "hold");
+    wait_for_state(&world.a, "up");
+    link(&world.a, "down");
+    wait_for_state(&world.a, "hanging up");
+    world.a.kill();
+    restart(&mut world.a, "exec sleep 15; ", "");
+    waits_for(&world.a, &["raised", "dropped"]);
+    world.a.kill();
+    restart(&mut world.a, "/calls\"\ndrop", "/calls; exec sleep 15\"\ndrop");
+    link(&world.a, "hold");
+    waits_for(&world.a, &["raised", "dropped", "raised"]);
+    world.a.kill();
+    restart(&mut world.a, "/calls; exec sleep 15\"", "/calls\"");
+    waits_for(&world.a, &["raised", "dropped", "raised", "dropped"]);
+    // Nothing is left to drop.
+    world.a.kill();
+    restart(&mut world.a, "", "");
+    wait_for_state(&world.a, "down");
+    thread::sleep(Duration::from_secs(1));
+    waits_for(&world.a, &["raised", "dropped", "raised", "dropped"]);
+}
+
 /// The guide's first example and its commands. A `clock` is added, by which it is day: in its quiet
 /// hours nothing raises it.
 #[test]

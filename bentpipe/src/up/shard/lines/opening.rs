@@ -11,7 +11,7 @@ use super::managed::{ManagedLine, Stops};
 use super::one::OneLine;
 use crate::calendar::wall;
 use crate::config::Peer;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, mark};
 use crate::up::commands::Commands;
 use crate::up::shard::{LINES, MORE_UDP, Shard};
 
@@ -54,7 +54,9 @@ impl Shard {
         let (mut books, ledger, broken) = ledger;
         let mut each = Vec::new();
         for (n, line) in settings.lines.iter().enumerate() {
-            let mut commands = match Commands::new(&self.poller, LINES) {
+            let name = &settings.manager.carriers[n].name;
+            let mark = line.drop.as_ref().and_then(|_| mark(node, &peer.public_key, name));
+            let mut commands = match Commands::new(&self.poller, LINES, mark) {
                 Ok(commands) => commands,
                 Err(why) => return crate::log!(Error, "no line", peer = peer.name, why = why),
             };
@@ -62,8 +64,9 @@ impl Shard {
                 Some(at) => paths[at],
                 None => settings.raises.then_some(PathId::FIRST),
             };
-            // The program was killed in a call, which may go on to cost.
-            let was_up = broken.contains(&settings.manager.carriers[n].name);
+            // The program was killed in a call, or while it raised or dropped the line, which may
+            // go on to cost.
+            let was_up = broken.contains(name) || commands.may_be_raised();
             if let Some(command) = line.drop.clone().filter(|_| was_up) {
                 commands.drop(command);
             }
@@ -178,7 +181,8 @@ fn end(line: &mut ManagedLine, now: Instant, why: &str) {
     for (one, raised) in line.each.iter_mut().zip(&line.settings.lines) {
         let was_up = line.manager.state(one.id).is_some_and(|state| !is_down(state));
         line.manager.handle_ended(now, one.id, why, &mut line.books);
-        if was_up && let Some(command) = raised.drop.clone() {
+        let may_be_raised = was_up || one.commands.may_be_raised();
+        if may_be_raised && let Some(command) = raised.drop.clone() {
             one.commands.drop(command);
         }
     }
