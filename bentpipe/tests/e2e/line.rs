@@ -299,28 +299,30 @@ fn a_line_that_was_being_raised_or_dropped_at_a_kill_is_dropped_at_the_start() {
         gateway.start();
         gateway.wait_for_log("bentpipe is up");
     };
+    let file = world.a.dir().join("calls");
+    let stays = format!("drop = \"echo dropping >> {}; exec sleep 15; ", file.display());
     world.a.kill();
-    restart(&mut world.a, "drop = \"", "drop = \"exec sleep 15; ");
+    restart(&mut world.a, "drop = \"", &stays);
     link(&world.a, "hold");
     wait_for_state(&world.a, "up");
     link(&world.a, "down");
-    wait_for_state(&world.a, "hanging up");
+    waits_for(&world.a, &["raised", "dropping"]);
     world.a.kill();
-    restart(&mut world.a, "exec sleep 15; ", "");
-    waits_for(&world.a, &["raised", "dropped"]);
+    restart(&mut world.a, &stays, "drop = \"");
+    waits_for(&world.a, &["raised", "dropping", "dropped"]);
     world.a.kill();
     restart(&mut world.a, "/calls\"\ndrop", "/calls; exec sleep 15\"\ndrop");
     link(&world.a, "hold");
-    waits_for(&world.a, &["raised", "dropped", "raised"]);
+    waits_for(&world.a, &["raised", "dropping", "dropped", "raised"]);
     world.a.kill();
     restart(&mut world.a, "/calls; exec sleep 15\"", "/calls\"");
-    waits_for(&world.a, &["raised", "dropped", "raised", "dropped"]);
+    waits_for(&world.a, &["raised", "dropping", "dropped", "raised", "dropped"]);
     // Nothing is left to drop.
     world.a.kill();
     restart(&mut world.a, "", "");
     wait_for_state(&world.a, "down");
     thread::sleep(Duration::from_secs(1));
-    waits_for(&world.a, &["raised", "dropped", "raised", "dropped"]);
+    waits_for(&world.a, &["raised", "dropping", "dropped", "raised", "dropped"]);
 }
 
 /// The guide's first example and its commands. A `clock` is added, by which it is day: in its quiet
