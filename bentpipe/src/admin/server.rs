@@ -16,7 +16,6 @@ use os::poll::{Interest, Poller};
 use units::{Duration, Instant};
 
 use super::AdminError;
-use crate::up::listeners::REST;
 use control::{Answer, Event, Notice, Request};
 
 /// Clients served at once; more wait in the kernel's queue.
@@ -27,6 +26,8 @@ const MAX_WATCHERS: usize = 8;
 const MAX_REQUEST: usize = 4096;
 /// A client that has not finished by then is dropped.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it rests where no client can be accepted.
+const REST: Duration = Duration::from_millis(100);
 /// Bytes that wait for a watcher, beside its snapshot, before it is dropped.
 const MAX_WAITING: usize = 1 << 20;
 
