@@ -96,6 +96,12 @@ impl Session {
     // ---- in order ------------------------------------------------------------------
 
     fn send_in_order(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
+        // In order it would cross however old it is when the line is raised, or its class' carrier
+        // is back.
+        if !self.paths.active().up || !self.has_way(self.schedule.known(label.class)) {
+            self.outbox.dropped += 1;
+            return false;
+        }
         let id = self.lane(label).filter(|id| self.is_usable(*id));
         // A peer that has no room for the stream gets what fits as it is.
         let Some(id) = id else { return self.send_once(now, data, label) };
@@ -106,9 +112,7 @@ impl Session {
         let limit = queue.max(2 * MAX_DATAGRAM as u64);
         let memory = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
         let is_full = s.send.unsent() + need as u64 > limit || need as u64 > memory;
-        // In order it would cross however old it is when the line is raised.
-        let is_down = !self.paths.active().up;
-        if data.is_empty() || data.len() > MAX_DATAGRAM || is_full || is_down {
+        if data.is_empty() || data.len() > MAX_DATAGRAM || is_full {
             self.outbox.dropped += 1;
             return false;
         }

@@ -782,6 +782,10 @@ fn a_class_that_waits_is_silent_and_holds_no_places() {
     let label = Label { class, ..Label::default() };
     let now = w.now;
     assert!(!w.session(SHIP).send_datagram(now, &[0x45; 100], &label));
+    let in_order = Label { carry: Carry::Ordered, ..label };
+    let held = w.session(SHIP).memory_used();
+    assert!(!w.session(SHIP).send_datagram(now, &[0x45; 100], &in_order));
+    assert_eq!(w.session(SHIP).memory_used(), held);
     let before = w.session(SHIP).streams();
     for _ in 0..1_000 {
         let origin = Origin { client: None, target: target(7), dscp: 0 };
