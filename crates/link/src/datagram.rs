@@ -162,6 +162,10 @@ impl Outbox {
         let Some(waiting) = queue.queue.front() else { return Wrote::Nothing };
         let head = &waiting.bytes;
         let all = waiting.compress == Compress::All;
+        if waiting.compress == Compress::Nothing {
+            // Another queue's packet was prepared, and found no room: this one is not it.
+            headers.forget_prepared();
+        }
         if queue.sent == 0
             && waiting.compress != Compress::Nothing
             && let Some(compressed) = headers.compress(now, head, all)
@@ -536,6 +540,41 @@ mod tests {
         let mut got = vec![];
         while inbox.pop(|d| got.push(d.to_vec())) {}
         assert_eq!(got, [packet(4000, 1), packet(4000, 2)]);
+    }
+
+    /// Nor does one whose headers stay as they are say anything of one that found no room before it.
+    #[test]
+    fn a_packet_that_is_left_as_it_is_says_nothing_of_another_queues() {
+        let (mut out, mut a) = queue(1 << 20);
+        let mut b = PacketQueue::default();
+        let mut headers = Compressor::new(16);
+        // IPv6 with TCP and timestamps, whose fields end at 72.
+        let mut long = packet(90, 0);
+        long[0] = 0x60;
+        long[4..8].copy_from_slice(&[0, 50, 6, 60]);
+        (long[52], long[60], long[61], long[62], long[63]) = (0x80, 1, 1, 8, 10);
+        for n in 0..20 {
+            long[47] = n;
+            assert!(out.push(Instant::ZERO, &mut a, &long, Compress::All));
+            for short in [29, 200] {
+                let as_it_is = packet(short, n);
+                assert!(out.push(Instant::ZERO, &mut b, &as_it_is, Compress::Nothing));
+                let (mut little, mut much) = (vec![0; 8], vec![0; 300]);
+                let mut w = Writer::new(&mut little);
+                let wrote = out.write(Instant::ZERO, &mut a, &mut headers, &mut w, 300);
+                assert!(matches!(wrote, Wrote::Nothing));
+                let mut w = Writer::new(&mut much);
+                let wrote = out.write(Instant::ZERO, &mut b, &mut headers, &mut w, 300);
+                assert!(matches!(wrote, Wrote::Whole(..)));
+            }
+            let mut buf = vec![0; 300];
+            let mut w = Writer::new(&mut buf);
+            let wrote = out.write(Instant::ZERO, &mut a, &mut headers, &mut w, 300);
+            let Wrote::Whole(_, token) = wrote else { panic!("it has room now") };
+            let len = w.len();
+            token.into_iter().for_each(|token| headers.on_fate(token, true));
+            assert!(n < 4 || len < 60, "{n}: {len} bytes of {}", long.len());
+        }
     }
 
     /// A packet that leaves in pieces says nothing of another's flow, however short it is.

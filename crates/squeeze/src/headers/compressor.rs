@@ -231,6 +231,11 @@ impl Compressor {
         self.trial.runs
     }
 
+    /// The packet of the last [`Compressor::compress`] has not left, and another one is next.
+    pub fn forget_prepared(&mut self) {
+        self.prepared = None;
+    }
+
     /// The packet of the last [`Compressor::compress`] has left, compressed or (`!compressed`)
     /// as it is. What became of the token's link packet is to be told.
     pub fn on_left(&mut self, packet: &[u8], compressed: bool) -> Option<Token> {
