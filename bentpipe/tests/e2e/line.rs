@@ -299,6 +299,11 @@ fn a_line_that_was_being_raised_or_dropped_at_a_kill_is_dropped_at_the_start() {
         gateway.start();
         gateway.wait_for_log("bentpipe is up");
     };
+    let stop = |gateway: &mut Gateway| {
+        gateway.signal("TERM");
+        gateway.signal("TERM");
+        gateway.wait_until_ended();
+    };
     let file = world.a.dir().join("calls");
     let stays = format!("drop = \"echo dropping >> {}; exec sleep 15; ", file.display());
     world.a.kill();
@@ -310,7 +315,7 @@ fn a_line_that_was_being_raised_or_dropped_at_a_kill_is_dropped_at_the_start() {
     world.a.kill();
     restart(&mut world.a, &stays, "drop = \"");
     waits_for(&world.a, &["raised", "dropping", "dropped"]);
-    world.a.kill();
+    stop(&mut world.a);
     restart(&mut world.a, "/calls\"\ndrop", "/calls; exec sleep 15\"\ndrop");
     link(&world.a, "hold");
     waits_for(&world.a, &["raised", "dropping", "dropped", "raised"]);
@@ -318,7 +323,7 @@ fn a_line_that_was_being_raised_or_dropped_at_a_kill_is_dropped_at_the_start() {
     restart(&mut world.a, "/calls; exec sleep 15\"", "/calls\"");
     waits_for(&world.a, &["raised", "dropping", "dropped", "raised", "dropped"]);
     // Nothing is left to drop.
-    world.a.kill();
+    stop(&mut world.a);
     restart(&mut world.a, "", "");
     wait_for_state(&world.a, "down");
     thread::sleep(Duration::from_secs(1));
