@@ -268,9 +268,9 @@ impl Books {
         self.enter(Record::Fee { month, peer, carrier, currency, price });
     }
 
-    /// What a peer's links have cost in the month of `at`, with all sessions that go on. They are of
-    /// the month in which they began, but a budget limits them in the next one, too, and where the
-    /// clock was set meanwhile.
+    /// What a peer's links have cost in the month of `at`, with all sessions that go on. They are
+    /// of the month in which they began, but a budget limits them in the next one, too, and where
+    /// the clock was set meanwhile.
     pub fn spent_on(&self, at: Wall, currency: Currency, peer: &Name) -> Money {
         let month = at.day().month();
         let kept = self.spent.get(&(month, currency, peer.clone(), None)).copied();

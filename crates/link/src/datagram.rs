@@ -542,7 +542,8 @@ mod tests {
         assert_eq!(got, [packet(4000, 1), packet(4000, 2)]);
     }
 
-    /// Nor does one whose headers stay as they are say anything of one that found no room before it.
+    /// Nor does one whose headers stay as they are say anything of one that found no room before
+    /// it.
     #[test]
     fn a_packet_that_is_left_as_it_is_says_nothing_of_another_queues() {
         let (mut out, mut a) = queue(1 << 20);
