@@ -504,22 +504,17 @@ impl Modem {
             Word::Unknown => self.nonsense = self.nonsense.saturating_add(1),
             _ => self.nonsense = 0,
         }
-        match (self.state, word) {
+        let is_idle = matches!(
+            self.state,
+            State::Preparing { .. } | State::Ready | State::Pausing { .. } | State::Resting { .. }
+        );
+        if let (true, Word::Connect(rate)) = (is_idle, word) {
             // The far end answered while the dialling was broken off: what was to end it was too
             // late, and the call costs.
-            (
-                State::Preparing { .. }
-                | State::Ready
-                | State::Pausing { .. }
-                | State::Resting { .. },
-                Word::Connect(rate),
-            ) => {
-                let wanted = self.wanted;
-                self.connected(now, rate);
-                self.wanted = wanted;
-                return self.begin_hang_up(now, Cause::HungUp);
-            }
-            _ => {}
+            let wanted = self.wanted;
+            self.connected(now, rate);
+            self.wanted = wanted;
+            return self.begin_hang_up(now, Cause::HungUp);
         }
         match self.state {
             State::Preparing { step, .. } => self.prepared(now, step, word),
