@@ -20,10 +20,8 @@ const LIFE: Duration = Duration::from_secs(60);
 /// least, and at most on slow links.
 const PATIENCE: Duration = Duration::from_secs(3);
 const LONGEST: Duration = LIFE;
-/// What comes is noticed by the piece, of so many bytes, which has a frame of its own.
-const PIECE: u64 = 4 << 10;
-/// So many pieces may come between two that are noticed: one of each object that is pushed at once.
-const PIECES: u64 = 6;
+/// What comes is noticed by the block of the link's compression, of so many bytes at most (L-CO-4).
+const BLOCK: u64 = 64 << 10;
 /// Pages whose objects are awaited, and objects.
 const MAX_PAGES: usize = 512;
 const MAX_THINGS: usize = 8192;
@@ -37,9 +35,9 @@ const MAX_NAME: usize = 2 << 10;
 /// How long nothing of a page may come before a request for what was promised crosses, over a link
 /// of so many bits per second (0: nobody knows).
 pub fn patience(rate: u64, round_trip: Duration) -> Duration {
-    let bits = PIECES * PIECE * 8;
-    let pieces = bits.saturating_mul(1000).checked_div(rate).map(Duration::from_millis);
-    pieces.unwrap_or_default().saturating_add(round_trip).clamp(PATIENCE, LONGEST)
+    let bits = BLOCK * 8;
+    let block = bits.saturating_mul(1000).checked_div(rate).map(Duration::from_millis);
+    block.unwrap_or_default().saturating_add(round_trip).clamp(PATIENCE, LONGEST)
 }
 
 /// An object, and the host that may have it.
@@ -395,8 +393,8 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_as_long_as_pieces_take() {
-        for (rate, expected) in [(0, 3_000), (1_000_000, 3_000), (9_600, 20_980), (1, 60_000)] {
+    fn patience_is_as_long_as_a_block_takes() {
+        for (rate, expected) in [(0, 3_000), (1_000_000, 3_000), (9_600, 55_113), (1, 60_000)] {
             let round_trip = Duration::from_millis(500);
             assert_eq!(patience(rate, round_trip), Duration::from_millis(expected), "{rate}");
         }
