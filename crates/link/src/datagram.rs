@@ -549,11 +549,7 @@ mod tests {
         let (mut out, mut a) = queue(1 << 20);
         let mut b = PacketQueue::default();
         let mut headers = Compressor::new(16);
-        // IPv6 with TCP and timestamps, whose fields end at 72.
-        let mut long = packet(90, 0);
-        long[0] = 0x60;
-        long[4..8].copy_from_slice(&[0, 50, 6, 60]);
-        (long[52], long[60], long[61], long[62], long[63]) = (0x80, 1, 1, 8, 10);
+        let mut long = of_tcp(90);
         for n in 0..20 {
             long[47] = n;
             assert!(out.push(Instant::ZERO, &mut a, &long, Compress::All));
@@ -578,6 +574,15 @@ mod tests {
         }
     }
 
+    /// IPv6 with TCP and timestamps, whose fields end at 72.
+    fn of_tcp(len: usize) -> Vec<u8> {
+        let mut packet = packet(len, 0);
+        packet[0] = 0x60;
+        packet[4..8].copy_from_slice(&[0, len as u8 - 40, 6, 60]);
+        (packet[52], packet[60], packet[61], packet[62], packet[63]) = (0x80, 1, 1, 8, 10);
+        packet
+    }
+
     /// A packet that leaves in pieces says nothing of another's flow, however short it is.
     #[test]
     fn headers_of_one_queue_and_pieces_of_another_do_not_meet() {
@@ -585,11 +590,8 @@ mod tests {
         let (mut b, room) = (PacketQueue::default(), 55);
         let mut headers = Compressor::new(16);
         let mut inbox = Inbox::new(1 << 20);
-        // IPv6 with TCP and timestamps, whose fields end at 72; it is cut as well.
-        let mut long = packet(90, 0);
-        long[0] = 0x60;
-        long[4..8].copy_from_slice(&[0, 50, 6, 60]);
-        (long[52], long[60], long[61], long[62], long[63]) = (0x80, 1, 1, 8, 10);
+        // It is cut as well.
+        let mut long = of_tcp(90);
         for n in 0..20 {
             long[47] = n;
             assert!(
