@@ -51,7 +51,7 @@ pub fn path(node: &PublicKey, peer: &PublicKey) -> Option<PathBuf> {
 
 /// A file beside the ledger that tells that this line may be raised.
 pub fn mark(node: &PublicKey, peer: &PublicKey, line: &Name) -> Option<PathBuf> {
-    let line = line.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+    let line = line.replace('/', "_");
     path(node, peer).map(|ledger| ledger.with_extension(format!("{line}.raised")))
 }
 

@@ -282,8 +282,13 @@ mod tests {
     fn nobody_waits_for_what_a_command_leaves_behind_or_prints() {
         let (_hold, held) = channel();
         let scratch = std::env::temp_dir().join(format!("bentpipe-left-{}", std::process::id()));
-        // In a session of its own, as the guide has it: it goes on, and has the output open.
-        let text = format!("setsid sleep 1000 & echo $! > {}; echo 20Mbit", scratch.display());
+        let file = scratch.display();
+        // In a session of its own, as the guide has it: it goes on, and has the output open. The
+        // command ends when that session is there.
+        let text = format!(
+            "rm -f {file}; setsid sh -c 'echo $$ > {file}; exec sleep 100' & \
+             until [ -s {file} ]; do sleep 0.01; done; echo 20Mbit"
+        );
         assert_eq!(output_of(&text, PATIENCE, &held).as_deref(), Ok("20Mbit"));
         let left = || std::fs::read_to_string(&scratch).expect("a number");
         let end = || Command::new("kill").arg(left().trim()).status().expect("an end");
