@@ -111,13 +111,11 @@ impl RangeSet {
         self.ranges.pop_front();
     }
 
-    /// Adds what lies between the lowest two ranges.
-    pub fn close_lowest_gap(&mut self) {
-        if let Some(lowest) = self.ranges.pop_front()
-            && let Some(next) = self.ranges.front_mut()
-        {
-            next.start = lowest.start;
-        }
+    /// Adds what lies between the lowest two ranges; answers where that ended.
+    pub fn close_lowest_gap(&mut self) -> u64 {
+        let Some(lowest) = self.ranges.pop_front() else { return 0 };
+        let Some(next) = self.ranges.front_mut() else { return 0 };
+        std::mem::replace(&mut next.start, lowest.start)
     }
 
     /// The ranges that have members in `range`.

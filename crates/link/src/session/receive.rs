@@ -278,18 +278,21 @@ impl Session {
         if id.0 & 1 == self.side || self.closed.contains(id.0 >> 1) {
             return false;
         }
-        let max = self.config.max_streams as usize;
+        let is_full = self.streams() >= self.config.max_streams as usize;
+        self.add_peer_stream(now, id, is_full)
+    }
+
+    fn add_peer_stream(&mut self, now: Instant, id: StreamId, refused: bool) -> bool {
         // Refusals take memory too. Beyond as many of them as of streams the packet
         // counts as lost, so that the peer says it again when some have been told.
-        if self.streams() >= 2 * max {
+        if self.streams() >= 2 * self.config.max_streams as usize {
             self.overfull = true;
             return false;
         }
-        let full = self.streams() >= max;
         self.streams.insert(id, Box::default());
         self.stir(now);
         self.stats.streams_total += 1;
-        if full {
+        if refused {
             self.reset(now, id, ResetReason::Exhausted, false);
             self.release(now, id);
         }
@@ -297,7 +300,17 @@ impl Session {
     }
 
     fn on_open(&mut self, now: Instant, id: StreamId, origin: Origin) {
-        if id.0 & 1 == self.side || !self.peer_stream(now, id) {
+        if id.0 & 1 == self.side {
+            return;
+        }
+        let n = id.0 >> 1;
+        let counts_as_over = n < self.skipped_below && self.closed.contains(n);
+        if counts_as_over && !self.streams.contains_key(&id) {
+            // Ignored, its host would wait for ever (L-ST-6).
+            self.add_peer_stream(now, id, true);
+            return;
+        }
+        if !self.peer_stream(now, id) {
             return;
         }
         let Some(s) = self.streams.get_mut(&id) else { return };

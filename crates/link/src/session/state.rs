@@ -48,6 +48,8 @@ pub struct Session {
     pub(super) next_stream: u64,
     /// Streams of the peer that are over, as `id / 2`.
     pub(super) closed: RangeSet,
+    /// Below it `closed` has numbers that never came.
+    pub(super) skipped_below: u64,
 
     pub(super) schedule: Schedule,
     pub(super) blocked: VecDeque<StreamId>,
@@ -160,6 +162,7 @@ impl Session {
             streams: BTreeMap::new(),
             next_stream: 0,
             closed: RangeSet::default(),
+            skipped_below: 0,
             schedule: Schedule::new(&config.classes, config.packet),
             blocked: VecDeque::new(),
             freed: false,

@@ -261,7 +261,7 @@ impl Session {
         // Between those that are closed lie those that are open, and some that come late. Each
         // packet of RESETs moves as many ranges as there are (L-ST-6).
         if self.closed.len() > 1024 + self.streams.len() {
-            self.closed.close_lowest_gap();
+            self.skipped_below = self.closed.close_lowest_gap();
         }
     }
 

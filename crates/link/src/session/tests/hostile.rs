@@ -176,6 +176,27 @@ fn a_peer_cannot_make_this_node_remember_ever_more_closed_streams() {
     assert_eq!(w.sides[1].poll_event(), None, "the newest are remembered");
 }
 
+/// L-ST-6: a connection that waited for its carrier while so many others were given up.
+#[test]
+fn a_number_that_was_skipped_is_refused_when_it_comes() {
+    let mut w = World::new(34, CLEAN, config());
+    let [first, late] = [(); 2].map(|()| w.sides[0].open(w.now, origin()).unwrap());
+    w.sides[0].release(w.now, first);
+    for n in 0..2_000u64 {
+        let id = StreamId(first.0 + n * 6);
+        w.sides[0].first_mut().book_other(w.now, &[], 60);
+        inject(&mut w, 1, n, &[Frame::Reset { id, reason: ResetReason::HostReset, end: 0 }]);
+    }
+    w.sides[0].first_mut().book_other(w.now, &[], 60);
+    inject(&mut w, 1, 2_000, &[Frame::Open(late, origin())]);
+    assert_eq!(w.sides[1].poll_event(), None);
+    w.run(Duration::from_secs(3), |_| {});
+    assert_eq!(w.sides[0].poll_event(), Some(Event::Reset(late, ResetReason::Exhausted)));
+    w.sides[0].release(w.now, late);
+    w.run(Duration::from_secs(3), |_| {});
+    assert_eq!((w.sides[0].streams(), w.sides[1].streams()), (0, 0));
+}
+
 /// L-ST-5, L-ST-6.
 #[test]
 fn an_overrun_ends_the_stream_and_never_looks_like_a_close() {
