@@ -14,6 +14,8 @@ pub(crate) enum Delivery {
     None,
     Wanted,
     InFlight,
+    /// What left seems lost and is wanted again. It may have arrived all the same.
+    Lost,
     Done,
 }
 
@@ -25,14 +27,14 @@ impl Delivery {
     }
     pub fn lost(&mut self) {
         if *self == Delivery::InFlight {
-            *self = Delivery::Wanted;
+            *self = Delivery::Lost;
         }
     }
     pub fn arrived(&mut self) {
         *self = Delivery::Done;
     }
     pub fn is_wanted(self) -> bool {
-        self == Delivery::Wanted
+        matches!(self, Delivery::Wanted | Delivery::Lost)
     }
 }
 

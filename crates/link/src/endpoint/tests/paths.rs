@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::path::{CarrierId, CarrierName, CarrierNames};
-use crate::session::{Carry, ClassConfig, ClassId, Label, PathConfig, RateMode};
+use crate::session::{Carry, ClassConfig, ClassId, Label, PathConfig, RateMode, RecvState};
 use crate::wire::{Origin, ResetReason, StreamId, Target};
 
 const SHIP: usize = 0;
@@ -798,6 +798,24 @@ fn a_class_that_waits_is_silent_and_holds_no_places() {
     w.nodes[SHIP].set_path_up(now, id, second, true);
     w.run(SECOND.times(10));
     assert!(w.is_done());
+}
+
+/// A connection that the peer knows, although it could not say so, ends there too.
+#[test]
+fn what_arrived_and_seems_lost_is_reset_when_its_carrier_is_back() {
+    let (mut w, class) = World::with_class(SHIP, &["line"]);
+    w.dead[SHORE][1] = true;
+    w.begin_in(SHIP, 0, class);
+    let (now, id) = (w.now, w.transfers[0].id.expect("it was opened"));
+    w.session(SHIP).announce(id);
+    w.run(SECOND.times(20));
+    let far = w.transfers[0].far.expect("the OPEN arrived");
+    w.session(SHIP).reset(now, id, ResetReason::HostReset, false);
+    w.session(SHIP).release(now, id);
+    w.dead = Default::default();
+    w.run(SECOND.times(20));
+    let reset = RecvState::Reset(ResetReason::HostReset);
+    assert_eq!(w.session(SHORE).recv_state(far), reset);
 }
 
 /// A carrier that is gone leaves its name to another.
