@@ -103,7 +103,7 @@ impl Gunzip {
             At::Head(head) => {
                 head.extend_from_slice(bytes);
                 match head_length(head) {
-                    Some(length) if length <= head.len() => {
+                    Some(length) if length <= head.len().min(MAX_HEAD) => {
                         let rest = head.split_off(length);
                         self.at = At::Content(InflateState::new_boxed(DataFormat::Raw));
                         rest
@@ -262,6 +262,13 @@ mod tests {
         }
         let head = gzip(b"a", 1 << 3, &[b'n'; 2 * MAX_HEAD]);
         assert_eq!(read(&head, 100), (vec![], false), "a name without an end");
+        for (more, takes) in [(0, true), (1, false)] {
+            let name = [vec![b'n'; MAX_HEAD - FIXED_HEAD - 1 + more], vec![0]].concat();
+            let head = gzip(b"a", 1 << 3, &name);
+            for step in [1, 100, MAX_HEAD + 20] {
+                assert_eq!(read(&head, step).1, takes, "{more} beyond the bound, by {step}");
+            }
+        }
         let two = [gzip(b"a", 0, b""), gzip(b"b", 0, b"")].concat();
         assert!(!read(&two, 1).1 && !read(&two, two.len()).1);
         // A letter, and three from ten places before it.
