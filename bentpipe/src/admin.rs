@@ -42,6 +42,17 @@ pub enum AdminError {
     Io(PathBuf, io::Error),
 }
 
+/// Nothing listens on the control socket.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("{finding}")]
+pub struct NoGateway {
+    finding: String,
+    #[help]
+    help: &'static str,
+    /// Root's may run all the same, whose socket is elsewhere.
+    pub is_roots_elsewhere: bool,
+}
+
 /// Bytes of memory that this process has in use, or `None` without `/proc`.
 pub fn resident_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
@@ -103,23 +114,7 @@ pub fn watch(socket: &Path, request: &Request, patience: Duration) -> miette::Re
 fn explained(e: &io::Error, socket: &Path, patience: Duration) -> miette::Report {
     let name = socket.display();
     match e.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused => match blocked::blocked_now() {
-            Some(blocked) => miette!(
-                help = "start it with `bentpipe up FILE`; `bentpipe down FILE` lets the \
-                            traffic flow in clear",
-                "no gateway runs here: nothing listens on {name}; {blocked}"
-            ),
-            None if socket != roots_socket() && roots_socket().exists() => miette!(
-                help = "ask root's: `sudo bentpipe status`",
-                "no gateway of this user's runs here: nothing listens on {name}; one of \
-                     root's has {}",
-                roots_socket().display()
-            ),
-            None => miette!(
-                help = "start one with `bentpipe up FILE`, or name its socket with --socket PATH",
-                "no gateway runs here: nothing listens on {name}"
-            ),
-        },
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => no_gateway(socket).into(),
         ErrorKind::PermissionDenied => miette!(
             help = "ask as root, or as the user who started it",
             "{name} belongs to another user"
@@ -129,6 +124,33 @@ fn explained(e: &io::Error, socket: &Path, patience: Duration) -> miette::Report
         }
         _ => miette!("cannot ask the gateway behind {name}: {e}"),
     }
+}
+
+fn no_gateway(socket: &Path) -> NoGateway {
+    let name = socket.display();
+    let nothing = format!("no gateway runs here: nothing listens on {name}");
+    let mut is_roots_elsewhere = false;
+    let (finding, help) = match blocked::blocked_now() {
+        Some(blocked) => (
+            format!("{nothing}; {blocked}"),
+            "start it with `bentpipe up FILE`; `bentpipe down FILE` lets the traffic flow in clear",
+        ),
+        None if socket != roots_socket() && roots_socket().exists() => {
+            is_roots_elsewhere = true;
+            (
+                format!(
+                    "no gateway of this user's runs here: nothing listens on {name}; one of \
+                     root's has {}",
+                    roots_socket().display()
+                ),
+                "ask root's: `sudo bentpipe status`",
+            )
+        }
+        None => {
+            (nothing, "start one with `bentpipe up FILE`, or name its socket with --socket PATH")
+        }
+    };
+    NoGateway { finding, help, is_roots_elsewhere }
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ fn listen_port(node: &Node, running: bool) -> Check {
 
 /// Where no gateway answers, whether this user's could be asked.
 fn admin_socket(node: &Node, status: &miette::Result<Status>) -> Option<Check> {
-    let is_free = status.as_ref().is_err_and(|e| e.to_string().starts_with("no gateway"));
+    let is_free = status.as_ref().is_err_and(|e| e.is::<admin::NoGateway>());
     let e = is_free.then(|| admin::Server::try_place(&node.admin_socket()).err())??;
     let text = e.to_string();
     let (finding, mend) = text.split_once("; ").unwrap_or((&text, "give it another place"));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::check::Check;
-use crate::admin::{LinkState, LinkStatus, OneSidedStatus, RekeyState, Status};
+use crate::admin::{LinkState, LinkStatus, NoGateway, OneSidedStatus, RekeyState, Status};
 use crate::human::span;
 
 /// The gateway that runs with this file, and each of its links; `status` is its answer.
@@ -22,7 +22,7 @@ pub(super) fn checks(file: &Path, status: &miette::Result<Status>) -> Vec<Check>
             checks.extend(strangers(status));
             checks
         }
-        Err(e) if e.to_string().starts_with("no gateway runs") => {
+        Err(e) if e.downcast_ref().is_some_and(|none: &NoGateway| !none.is_roots_elsewhere) => {
             let start = format!("`bentpipe up {}` starts it", file.display());
             vec![Check::ok(check, format!("it does not run; {start}"))]
         }
