@@ -391,3 +391,29 @@ fn an_operator_says_something_of_one_line() {
     ship.check_price("vsat", 100);
     ship.check_price("iridium", 200);
 }
+
+#[test]
+fn each_reload_names_what_waits_for_a_restart() {
+    if !root() {
+        return;
+    }
+    let ship = Ship::new();
+    let gateway = &ship.world.a;
+    let reload = |text: &str| -> Value {
+        gateway.write(text);
+        let mut command = std::process::Command::new(PROGRAM);
+        let socket = gateway.dir().join("admin.sock");
+        let output = run(command.args(["reload", "--json", "--socket"]).arg(socket));
+        let answer: Result<Value, _> = serde_json::from_slice(&output.stdout);
+        answer.unwrap_or_else(|_| panic!("{}", said(&output)))["needs_restart"].clone()
+    };
+    let before = gateway.text();
+    let is_drop = |line: &&str| line.starts_with("drop = \"echo iridium");
+    let drop = before.lines().find(is_drop).expect("a command").to_owned();
+    let never_dropped = put(&before, &format!("{drop}\n"), "");
+    let longer = |text: &str| put(text, "idle = \"4s\"", "idle = \"5s\"");
+    for text in [&never_dropped, &longer(&never_dropped)] {
+        assert_eq!(reload(text), serde_json::json!(["line of a peer"]));
+    }
+    assert_eq!(reload(&longer(&before)), serde_json::json!([]));
+}
