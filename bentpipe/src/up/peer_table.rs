@@ -206,6 +206,11 @@ impl<P: Entry> PeerTable<P> {
         self.place_called(name).map(|at| &self.peers[at])
     }
 
+    /// One of them is called otherwise from now on.
+    pub fn on_renamed(&mut self) {
+        self.by_name.take();
+    }
+
     /// The place of that peer among all.
     pub fn place_called(&self, name: &str) -> Option<usize> {
         let index = || self.places().map(|(at, peer)| (peer.called().into(), at)).collect();
@@ -336,6 +341,23 @@ mod tests {
         let mut table = PeerTable::default();
         of.into_iter().for_each(|n| table.push(Thing(n, at(100 - u64::from(n)))));
         table
+    }
+
+    /// Two that change their names, at a reload.
+    #[test]
+    fn a_peer_is_found_by_the_name_that_it_has_now() {
+        let mut table = table(0..2);
+        let called = |table: &PeerTable<Thing>, name| table.called(name).map(Thing::due);
+        assert_eq!(
+            [called(&table, "ship"), called(&table, "yacht")],
+            [Some(at(100)), Some(at(99))]
+        );
+        table.peers.iter_mut().for_each(|peer| peer.0 = 1 - peer.0);
+        table.on_renamed();
+        assert_eq!(
+            [called(&table, "ship"), called(&table, "yacht")],
+            [Some(at(99)), Some(at(100))]
+        );
     }
 
     #[test]

@@ -237,7 +237,11 @@ impl Shard {
             }
             known.resolve_at = peers::named_endpoint(&peer).map(|_| now);
         }
+        let is_renamed = peer.name != old.name;
         known.config = peer;
+        if is_renamed {
+            self.peers.on_renamed();
+        }
         self.look_at_links(now, [id]);
         Ok(())
     }
