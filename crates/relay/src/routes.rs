@@ -88,6 +88,12 @@ impl Owners {
         prefixes.into_iter().for_each(|prefix| self.elsewhere.insert(prefix, ()));
     }
 
+    /// Is `addr` behind a peer, another shard's too, and not only where all of the Internet is?
+    pub fn is_of_a_peer(&self, addr: IpAddr) -> bool {
+        self.here.find(addr).is_some_and(|(_, length)| length > 0)
+            || self.elsewhere.find(addr).is_some_and(|(_, length)| length > 0)
+    }
+
     /// May the peer send from `addr`? Not if a longer prefix is another's. Answers the length
     /// of the prefix that says so: 0 is a default route.
     pub fn owned(&self, peer: PeerId, addr: IpAddr) -> Option<u8> {
