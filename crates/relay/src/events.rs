@@ -172,7 +172,8 @@ impl Relay {
         // Of those that are over already nothing is kept for long.
         if self.held.len(peer) > 2 * self.flows.len() + 64 {
             let mut held = std::mem::take(&mut self.held);
-            held.retain(|caller| self.is_wanted(caller));
+            // Services are answered in their turn.
+            held.retain(|caller| matches!(caller, Caller::Service(_)) || self.is_wanted(caller));
             self.held = held;
         }
         self.held.push(now, peer, asked);
@@ -182,6 +183,9 @@ impl Relay {
         for (peer, asked) in self.held.take_due(now) {
             if self.is_wanted(asked.caller) {
                 self.connect_or_hold(now, peer, asked);
+            } else if let Caller::Service(id) = asked.caller {
+                // Its peer left meanwhile, and it waits for an answer.
+                self.refuse_service(id, ResetReason::ShuttingDown);
             }
         }
     }

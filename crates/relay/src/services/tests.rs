@@ -215,6 +215,31 @@ fn connections_of_a_service_count_among_the_peers() {
     assert!(exhausted, "{action:?}");
 }
 
+/// S-MS-1: each request has an answer, also where its peer leaves the file meanwhile.
+#[test]
+fn what_waits_for_room_is_refused_when_its_peer_is_gone() {
+    let mut g = with_services([&["web"], &["web"]]);
+    let mut policy = Policy { connects: Some(1), ..Policy::default() };
+    policy.allow = vec!["10.0.0.0/8".parse().unwrap()];
+    g.sides[1].set_policy(PEER, policy);
+    let (mut asked, mut answered) = (0, 0);
+    for n in 1..20u16 {
+        let target = Target::Address(SocketAddr::from(([10, 2, 0, 2], n)));
+        g.sides[1].connect_for_service(g.now, PEER, target, None);
+        asked += 1;
+        answered += usize::from(g.sides[1].poll_action(g.now).is_some());
+    }
+    assert!(answered < asked, "some wait");
+    g.sides[1].remove_peer(PEER);
+    while g.sides[1].poll_action(g.now).is_some() {}
+    g.now += Duration::from_secs(1);
+    g.sides[1].handle_timeout(g.now);
+    while let Some(action) = g.sides[1].poll_action(g.now) {
+        answered += usize::from(matches!(action, Action::ServiceRefused(..)));
+    }
+    assert_eq!(answered, asked);
+}
+
 #[test]
 fn a_service_connects_back_only_to_whom_it_could_be_given() {
     let mut g = with_services([&["web"], &["web"]]);
@@ -228,6 +253,12 @@ fn a_service_connects_back_only_to_whom_it_could_be_given() {
     assert!(!back("web", "10.1.0.2:1025", "192.0.2.9:80"), "nobody is there");
     assert!(!back("web", "127.0.0.1:1025", "127.0.0.1:80"), "a pair of the gateway's own");
     assert!(!back("web", "10.2.0.9:1025", SERVER), "the client is the peer's");
+    g.sides[0].set_elsewhere(["10.1.0.0/24".parse().unwrap()]);
+    assert!(
+        g.sides[0].connect_back(g.now, "web", at("10.1.0.2:1025"), at(SERVER)).is_none(),
+        "the client is another shard's peer's"
+    );
+    g.sides[0].set_elsewhere([]);
     g.sides[0].set_own_addresses(vec!["10.1.0.1/32".parse().unwrap()]);
     let own = g.sides[0].connect_back(g.now, "web", at("10.1.0.1:1025"), at(SERVER));
     assert_eq!(own, None);
