@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use link::PeerId;
+use link::keys::PublicKey;
 use os::OsError;
 use os::poll::Waker;
 use relay::Caller;
@@ -33,8 +34,8 @@ const WAITING: usize = 64;
 /// What a name is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A peer's endpoint.
-    Endpoint(PeerId),
+    /// A peer's endpoint. Its key: another peer may have its place when the answer comes.
+    Endpoint(PublicKey),
     /// A server that a peer's client named, or a service for it; to be connected to as this
     /// address.
     Server(Caller, Option<SocketAddr>),
@@ -279,7 +280,12 @@ mod tests {
             );
         }
         // Nor does it hold up the search for its own endpoint.
-        assert!(names.ask(greedy, Purpose::Endpoint(greedy), "quick", 4500));
+        assert!(names.ask(
+            greedy,
+            Purpose::Endpoint(PublicKey::from_bytes([1; 32])),
+            "quick",
+            4500
+        ));
         let (begin, mut quick, mut slow) = (Instant::now(), 0, 0);
         while quick < 21 && begin.elapsed() < Duration::from_secs(20) {
             match names.next() {
@@ -304,7 +310,12 @@ mod tests {
         let mut names = Names::with(LEAST, by(forever)).unwrap();
         let [greedy, modest] = [0, 1].map(PeerId::from_index);
         for n in 0..10 {
-            assert!(names.ask(greedy, Purpose::Endpoint(greedy), "slow", 4500));
+            assert!(names.ask(
+                greedy,
+                Purpose::Endpoint(PublicKey::from_bytes([1; 32])),
+                "slow",
+                4500
+            ));
             assert!(names.ask(greedy, server(n), "slow", 80));
         }
         assert!(names.ask(modest, server(100), "quick", 443));

@@ -283,7 +283,7 @@ impl Shard {
             // Asked again until there is a session.
             peer.resolve_at = named.map(|_| now + NAME_RETRY);
             if let Some((name, port)) = named {
-                self.names.ask(id, Purpose::Endpoint(id), name, port);
+                self.names.ask(id, Purpose::Endpoint(key), name, port);
             }
         }
     }
@@ -292,7 +292,8 @@ impl Shard {
         self.names.waker.clear();
         while let Some(answer) = self.names.next() {
             match answer.purpose {
-                Purpose::Endpoint(id) => {
+                Purpose::Endpoint(key) => {
+                    let Some(id) = self.peers.with_key(&key).map(|peer| peer.id) else { continue };
                     let established = self.relay.endpoint.is_established(id)
                         && self.relay.endpoint.health(id) == PathHealth::Alive;
                     // Where it answers from counts for more than a name.
