@@ -137,8 +137,9 @@ impl Shard {
         let Some((stream, rest, first)) = asked.grant() else {
             return self.relay.local_reset(now, flow, ResetReason::HostReset);
         };
-        let whole = self.relay.local_data(now, flow, &first) == first.len();
-        if !(whole && self.connections.add_client(&self.poller, flow, stream, rest, Vec::new())) {
+        // Where memory is short not all of it is taken now.
+        let ahead = first[self.relay.local_data(now, flow, &first)..].to_vec();
+        if !self.connections.add_client(&self.poller, flow, stream, rest, ahead) {
             self.relay.local_reset(now, flow, ResetReason::Exhausted);
         }
     }
