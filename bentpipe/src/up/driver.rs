@@ -157,7 +157,7 @@ impl Driver {
         let silence = self.silence_timeout();
         let others = self.others.poll_timeout(now);
         let (store, kept) = (self.store.poll_timeout(), self.kept.poll_timeout());
-        let services = self.services.poll_timeout().filter(|_| self.draining.is_none());
+        let services = self.services.poll_timeout();
         let next =
             [shard, others, admin, proxy, listeners, silence, store, kept, services, self.draining];
         next.into_iter().flatten().min().map(|at| at.since(now))
@@ -201,7 +201,7 @@ impl Driver {
             listeners.handle_timeout(now, poller);
         }
         self.follow_silence(now);
-        if !self.services.is_empty() && self.draining.is_none() {
+        if !self.services.is_empty() {
             let todo = self.services.handle_timeout(now, &self.shard.poller);
             self.follow_services(now, todo);
         }
