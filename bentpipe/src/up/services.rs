@@ -138,7 +138,7 @@ impl Services {
         if now.since(self.looked) >= LOOK {
             self.looked = now;
             for n in 0..self.programs.len() {
-                self.look(now, n, &mut todo);
+                self.look(now, n, poller, &mut todo);
             }
             self.give_up_commands(now, None, &mut todo);
         }
@@ -180,7 +180,7 @@ impl Services {
     }
 
     /// Does it live?
-    fn look(&mut self, now: Instant, n: usize, todo: &mut Vec<Do>) {
+    fn look(&mut self, now: Instant, n: usize, poller: &Poller, todo: &mut Vec<Do>) {
         let p = &mut self.programs[n];
         let why = match (p.state, &p.line) {
             (State::Starting { since }, _) if now.since(since) >= HELLO => "it does not say hello",
@@ -198,7 +198,7 @@ impl Services {
             }
             _ => return,
         };
-        self.end(n, why, todo);
+        self.end(n, why, poller, todo);
     }
 
     /// Something happened to a descriptor.
@@ -262,7 +262,7 @@ impl Services {
                 Err(_) => Some("its socket has ended"),
             };
             if let Some(why) = why {
-                self.end(n, why, todo);
+                self.end(n, why, poller, todo);
                 break;
             }
         }
@@ -342,7 +342,7 @@ impl Services {
     }
 
     /// Has a service ended, because of what it does or does not do.
-    fn end(&mut self, n: usize, why: &str, todo: &mut Vec<Do>) {
+    fn end(&mut self, n: usize, why: &str, poller: &Poller, todo: &mut Vec<Do>) {
         let p = &mut self.programs[n];
         if p.state == State::Ending {
             return;
@@ -352,7 +352,7 @@ impl Services {
             crate::log!(Warn, "a service is ended", service = p.config.name, because = why);
         }
         p.state = State::Ending;
-        p.forget(todo);
+        p.forget(poller, todo);
         if let Some(keeper) = &self.keeper {
             // Without the keeper there is none that could be ended.
             let _ = keeper.say(&Order::End { service: n }, &[]);
@@ -394,7 +394,7 @@ impl Services {
                         words.hear(now, name);
                     }
                     p.words = None;
-                    p.forget(todo);
+                    p.forget(poller, todo);
                     p.rest(now);
                     self.give_up_commands(now, Some(service), todo);
                 }
@@ -413,7 +413,7 @@ impl Services {
             );
         }
         for p in &mut self.programs {
-            p.forget(todo);
+            p.forget(poller, todo);
             p.state = State::Ending;
         }
     }

@@ -221,6 +221,17 @@ impl Line {
         self.requests.fetch_add(1, Relaxed) < MOST_REQUESTS
     }
 
+    /// Gives it a connection; false where it does not take it. Counted before it has the
+    /// connection: it may pass that back at once, to another thread.
+    pub fn give(&self, event: &Event, bytes: &[u8], socket: BorrowedFd<'_>) -> bool {
+        self.counts.accepted.fetch_add(1, Relaxed);
+        let is_given = self.send(event, bytes, Some(socket)) == Sent::Done;
+        if !is_given {
+            self.counts.accepted.fetch_sub(1, Relaxed);
+        }
+        is_given
+    }
+
     /// A connection comes back; false if it has none that could.
     pub fn take_back(&self) -> bool {
         self.counts.passed.fetch_add(1, Relaxed) < self.counts.accepted.load(Relaxed)
@@ -317,6 +328,18 @@ mod tests {
         drop(line);
         assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
         drop(far);
+    }
+
+    /// Else it could be taken to pass on more than it was given.
+    #[test]
+    fn only_what_a_service_takes_counts_as_given() {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        let line = Line::new("web", ours, &Closer::start().unwrap());
+        let (socket, _far) = pair(&TcpOptions::default(), &TcpOptions::default()).unwrap();
+        let give = || line.give(&Event::Stop, b"", socket.as_fd());
+        assert!(give() && line.take_back());
+        drop(theirs);
+        assert!(!give() && !line.take_back());
     }
 
     #[test]

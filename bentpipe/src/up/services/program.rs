@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use os::closing::{Closer, Shared};
+use os::poll::Poller;
 use os::tcp::Stream;
 use service::{Request, Takes};
 use units::{Duration, Instant};
@@ -84,11 +85,13 @@ impl Program {
     }
 
     /// Its socket is nobody's any more.
-    pub fn forget(&mut self, todo: &mut Vec<Do>) {
+    pub fn forget(&mut self, poller: &Poller, todo: &mut Vec<Do>) {
         self.keep_counts();
         self.paused = None;
         self.waiting.clear();
         if let Some(line) = self.line.take() {
+            // Others may have it open for a while yet, and its end would be told for as long.
+            let _ = poller.remove(&*line);
             line.leave();
             todo.push(Do::Is(self.config.name.clone(), None));
         }
@@ -276,6 +279,9 @@ fn connection(fd: Shared) -> Option<(Stream, SocketAddr, SocketAddr)> {
 
 #[cfg(test)]
 mod tests {
+    use os::poll::{Events, Interest};
+    use os::seqpacket::SeqPacket;
+
     use super::*;
 
     fn program() -> Program {
@@ -291,6 +297,21 @@ mod tests {
     }
 
     /// One that says as much as it can, whenever it is heard, has a quarter of the time.
+    /// A socket whose other end is gone has news for as long as anybody has it open.
+    #[test]
+    fn the_line_of_a_service_that_has_ended_has_no_news() {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        let line = Arc::new(Line::new("web", ours, &Closer::start().unwrap()));
+        let mut poller = Poller::new().unwrap();
+        poller.add(&*line, 7, Interest::READ).unwrap();
+        let mut program = Program { line: Some(line.clone()), ..program() };
+        drop(theirs);
+        program.forget(&poller, &mut Vec::new());
+        let mut events = Events::with_capacity(4);
+        assert_eq!(poller.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);
+        assert!(line.is_gone());
+    }
+
     #[test]
     fn a_service_that_talks_without_end_has_its_part_of_the_processor() {
         let (mut p, turn) = (program(), Duration::from_micros(900));

@@ -54,6 +54,7 @@ impl Shard {
                 // One that drains has its answers still.
                 lines.streams.retain(|_, (line, _)| !line.is_gone());
                 lines.backlog.retain(|(line, _)| !line.is_gone());
+                lines.look_ups.retain(|_, (line, _)| !line.is_gone());
                 let over = lines.dials.iter().filter(|(_, dial)| dial.line.is_gone());
                 let over: Vec<_> = over.map(|(id, _)| *id).collect();
                 for id in over {
@@ -88,11 +89,10 @@ impl Shard {
             name: None,
         });
         let line = self.services.running[&via.service].clone();
-        if !line.has_room() || line.send(&event, b"", Some(taken.stream.as_fd())) != Sent::Done {
+        if !line.has_room() || !line.give(&event, b"", taken.stream.as_fd()) {
             line.counts.overflowed.fetch_add(1, Relaxed);
             return Err(taken);
         }
-        line.counts.accepted.fetch_add(1, Relaxed);
         self.relay.given(now, taken.client, taken.server);
         drop(line.share(taken.stream));
         Ok(())
@@ -128,9 +128,9 @@ impl Shard {
         let (Ok(far), Ok(near)) = (stream.peer_addr(), stream.local_addr()) else { return None };
         line.note_proxied((far, near), id, Proxied { target, client, rest, early: first.len() });
         let event = Event::Accepted(accepted);
-        let given = line.send(&event, &first, Some(stream.as_fd())) == Sent::Done;
-        let count = if given { &line.counts.accepted } else { &line.counts.overflowed };
-        count.fetch_add(1, Relaxed);
+        if !line.give(&event, &first, stream.as_fd()) {
+            line.counts.overflowed.fetch_add(1, Relaxed);
+        }
         drop(line.share(stream));
         None
     }
@@ -141,6 +141,10 @@ impl Shard {
             return false;
         }
         let Some((client, server, bytes)) = datagram::parse(packet) else { return false };
+        // To somebody behind a link the service could not answer.
+        if self.relay.is_behind_a_peer(client.ip()) {
+            return false;
+        }
         let Some(via) = self.relay.via_datagram(now, client, server) else { return false };
         let Some(line) = self.services.running.get(&via.service) else { return false };
         let event = Event::Datagram { peer: self.peer_name(via.peer), client, server };
@@ -168,6 +172,10 @@ impl Shard {
 
     /// Does what a service wants.
     pub fn work_for_service(&mut self, now: Instant, Work { line, wish }: Work) {
+        let is_passed = matches!(wish, Wish::Pass { .. } | Wish::PassProxied { .. });
+        if line.is_gone() && !is_passed {
+            return; // It was asked by one that is no more.
+        }
         match wish {
             Wish::Pass { stream, client, server, dscp, read } => {
                 // Without a peer or memory for it the socket is dropped, which resets it.
