@@ -15,7 +15,7 @@ use std::sync::Arc;
 use link::keys::PublicKey;
 use link::session::Disagreements;
 use link::{PathId, PeerId};
-use units::Instant;
+use units::{BitRate, Instant};
 
 use super::in_clear::Clear;
 use super::losses::Losses;
@@ -35,6 +35,8 @@ pub(super) struct KnownPeer {
     pub silent_since: Option<Instant>,
     /// A session has begun and was not ended.
     pub up: bool,
+    /// What the modem said last.
+    pub reported: Option<BitRate>,
     /// The rate and its limit, as far as watchers have them.
     pub told_rate: (u64, u64),
     /// Bytes of link packets, sent and received, that are on the day's account.

@@ -289,6 +289,11 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
         (limit == 5_000_000).then_some(()).ok_or(limit.to_string())
     });
     assert_eq!(star.link(1).unwrap().rate.limit_bps, 40_000_000);
+    // It says so once: a reload that changes something else of the peer leaves the rate.
+    let file = std::fs::read_to_string(star.hub.file()).expect("a file");
+    let of_t2 = "routes = [\"10.102.0.0/24\"]\nallow = [\"10.2.0.0/24\"";
+    star.reload(&put(&file, of_t2, &format!("{of_t2}, \"10.3.0.0/24\"")), 1);
+    assert_eq!(star.link(2).unwrap().rate.limit_bps, 5_000_000);
 
     // The link of another shard is tested by that.
     let (peer, seconds) = ("t1".to_owned(), 1);

@@ -265,9 +265,9 @@ impl Shard {
 
     /// The rate of a peer's link is another one now.
     pub(in crate::up) fn set_rate(&mut self, now: Instant, peer: &PublicKey, rate: BitRate) {
-        if let Some(peer) = self.peers.with_key(peer).map(|peer| peer.id)
-            && let Some(session) = self.relay.endpoint.session_mut(peer)
-        {
+        let Some(known) = self.peers.with_key_mut(peer) else { return };
+        known.reported = Some(rate);
+        if let Some(session) = self.relay.endpoint.session_mut(known.id) {
             session.set_send_rate(now, rate);
         }
     }
