@@ -85,7 +85,7 @@ impl Shard {
         if !self.carrier.has_interfaces() {
             return;
         }
-        let linked = known.map_or_else(linked, <[String]>::to_vec);
+        let Some(linked) = known.map(<[String]>::to_vec).or_else(linked) else { return };
         for (way, path) in peer.carriers.iter().zip(paths) {
             let interface = way.binding.interface.as_ref();
             let has_link = interface.is_none_or(|interface| {
@@ -170,7 +170,7 @@ impl Shard {
     /// Interfaces of carriers lost their links, or have them again.
     pub(super) fn follow_links(&mut self, now: Instant) {
         self.carrier.rebind(&self.poller, super::UDP, super::MORE_UDP);
-        let linked = linked();
+        let Some(linked) = linked() else { return };
         let of = |p: &KnownPeer| (p.id, p.config.clone(), p.paths.clone());
         let peers: Vec<_> = self.peers.iter().filter(|p| !p.paths.is_empty()).map(of).collect();
         for (id, peer, paths) in peers {
@@ -192,12 +192,10 @@ fn calling(peer: &Peer, at: usize, modems: &[Option<CarrierId>]) -> Option<Remot
     modem.filter(|_| line.calls()).map(|carrier| Remote { carrier, addr: None })
 }
 
-/// Interfaces that have a link; none where the system does not tell.
-pub(super) fn linked() -> Vec<String> {
-    os::links::linked().unwrap_or_else(|why| {
-        crate::log!(Warn, why);
-        Vec::new()
-    })
+/// Interfaces that have a link. `None`: the system does not tell now, as where descriptors have run
+/// out; what was known of them stands.
+pub(super) fn linked() -> Option<Vec<String>> {
+    os::links::linked().inspect_err(|why| crate::log!(Warn, why)).ok()
 }
 
 /// What people call a path to the peer. `told`: what its opener calls it.

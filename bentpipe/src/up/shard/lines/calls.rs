@@ -192,7 +192,7 @@ impl Shard {
         let heard = self.heard(now, (at, n));
         let interface = self.interface_of(&self.lines[at], n);
         self.carrier.rebind(&self.poller, UDP, MORE_UDP);
-        let has_link = interface.is_none_or(|interface| linked().contains(&interface));
+        let has_link = interface.is_none_or(|i| linked().is_none_or(|linked| linked.contains(&i)));
         let line = &mut self.lines[at];
         let one = &mut line.each[n];
         one.has_link = has_link;
