@@ -14,7 +14,7 @@ use units::{BitRate, Duration, Instant};
 
 use super::Shard;
 use super::recarry::first_link;
-use crate::config::{Config, Peer};
+use crate::config::{Config, LinkSettings, Peer};
 use crate::up::error::UpError;
 use crate::up::losses::Losses;
 use crate::up::meter::Meter;
@@ -53,6 +53,7 @@ impl Shard {
             losses: Losses::default(),
             silent_since: None,
             up: false,
+            reported: None,
             told_rate: (0, 0),
             told_bytes: [0, 0],
             resolve_at,
@@ -175,6 +176,11 @@ impl Shard {
         // What they had is on the day's account; their farewells are not.
         self.tell_usage(Instant::FAR_FUTURE);
         let keys: BTreeSet<PublicKey> = removed.iter().map(|peer| peer.public_key).collect();
+        for id in
+            keys.iter().filter_map(|key| Some(self.peers.with_key(key)?.id)).collect::<Vec<_>>()
+        {
+            self.tell_line_of(now, id);
+        }
         for known in self.peers.take_out(|peer| keys.contains(&peer.config.public_key)) {
             self.close_line(now, known.id);
             self.tell_removed(&known);
@@ -229,7 +235,12 @@ impl Shard {
         if facts != peers::facts(&self.config.node, &old) || rates[0] != rates[1] {
             self.relay.endpoint.set_facts(now, known.id, facts, rates[0]);
         }
-        self.relay.endpoint.set_use(now, id, (link.rate, link.send), &peer.traffic.classes);
+        // The modem does not say again what it has said.
+        let is_same =
+            |new: &LinkSettings| (new.rate, &new.modem) == (old.link.rate, &old.link.modem);
+        known.reported = known.reported.filter(|_| is_same(&peer.link));
+        let send = known.reported.map_or(link.send, |reported| reported.min(link.send));
+        self.relay.endpoint.set_use(now, id, (link.rate, send), &peer.traffic.classes);
         if peer.endpoint != old.endpoint {
             if let Some(address) = peers::fixed_endpoint(&peer).filter(|_| peer.carriers.is_empty())
             {

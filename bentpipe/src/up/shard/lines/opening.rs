@@ -146,6 +146,13 @@ impl Shard {
         self.work_lines(now);
     }
 
+    /// What has crossed is in the books of the peer's line, while the peer is known.
+    pub(in crate::up::shard) fn tell_line_of(&mut self, now: Instant, id: PeerId) {
+        if let Some(at) = self.lines.iter().position(|line| line.peer == id) {
+            self.tell_line(now, at);
+        }
+    }
+
     /// The peer was taken out of the file.
     pub(in crate::up::shard) fn close_line(&mut self, now: Instant, id: PeerId) {
         if let Some(at) = self.lines.iter().position(|line| line.peer == id) {
