@@ -20,6 +20,12 @@ use crate::error::OrCannot;
 /// How long the child may take to answer, in ms. It takes a few.
 const PATIENCE: i32 = 10_000;
 
+/// The last line of each question, which `nft` answers by itself in one line, whatever became of
+/// those before: they may be refused, and then there may be no table to list.
+const END_QUESTION: &str = "describe meta length";
+/// How its answer begins: no complaint and no listing has such a line.
+const END: &str = "meta expression, ";
+
 /// An owned table that is in force.
 pub(super) struct Table {
     child: Kept,
@@ -69,25 +75,32 @@ impl Table {
 
     /// Runs one line of commands as one transaction and returns the table as it is then.
     fn run(&mut self, commands: &str) -> Result<String, OsError> {
-        let line = format!("{commands}\nlist table inet {}\n", self.name);
-        let stdin = self.child.stdin.as_mut();
-        let sent = stdin.map_or(Ok(()), |pipe| pipe.write_all(line.as_bytes()));
-        sent.and_then(|()| self.child.stdin.as_mut().map_or(Ok(()), Write::flush))
-            .or_cannot(|| "speak to `nft`".into())?;
-        self.read_listing()
+        let said = self.ask(commands)?;
+        match said.lines().find(|l| l.contains("Error: ")) {
+            Some(complaint) => Err(refusal(complaint)),
+            None => Ok(said),
+        }
     }
 
-    /// Reads up to the end of a listing, or to the first complaint.
-    fn read_listing(&mut self) -> Result<String, OsError> {
+    /// Has one line of commands run, and returns all that the child says of it: complaints, and
+    /// the table as it is then, if there is one.
+    fn ask(&mut self, commands: &str) -> Result<String, OsError> {
+        let question = format!("{commands}\nlist table inet {}\n{END_QUESTION}\n", self.name);
+        let stdin = self.child.stdin.as_mut();
+        let sent = stdin.map_or(Ok(()), |pipe| pipe.write_all(question.as_bytes()));
+        sent.and_then(|()| self.child.stdin.as_mut().map_or(Ok(()), Write::flush))
+            .or_cannot(|| "speak to `nft`".into())?;
+        self.read_answer()
+    }
+
+    /// Reads up to [`END`], so that nothing of this answer is taken for that to a later question.
+    fn read_answer(&mut self) -> Result<String, OsError> {
         let mut said = Vec::new();
         let mut buf = [0; 4096];
         loop {
             let text = String::from_utf8_lossy(&said);
-            let mut whole_lines = text.split_inclusive('\n').filter(|l| l.ends_with('\n'));
-            if let Some(complaint) = whole_lines.find(|l| l.contains("Error: ")) {
-                return Err(refusal(complaint));
-            }
-            if text.contains("\n}\n") {
+            let whole_lines = text.split_inclusive('\n').filter(|l| l.ends_with('\n'));
+            if whole_lines.last().is_some_and(|l| l.starts_with(END)) {
                 return Ok(text.into_owned());
             }
             if !readable_within(self.output.as_fd(), PATIENCE)
@@ -389,18 +402,42 @@ mod tests {
             for set in ["CapPrm", "CapEff", "CapAmb"] {
                 assert!(line(set).ends_with("0000000000001000"), "{status}");
             }
-            // The end of what it says of the first file may come with what it says of the second.
             let mut all = String::new();
             for (path, mode) in files.iter().zip(modes) {
                 fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-                let said = table.run(&format!("include \"{}\"", path.display()));
-                all += &said.unwrap_or_else(|e| e.to_string());
+                all += &table.ask(&format!("include \"{}\"", path.display())).unwrap();
             }
-            all += &table.run("list ruleset").unwrap_or_else(|e| e.to_string());
             all
         });
         assert!(said.contains("syntax error"), "it does include: {said}");
         assert!(!said.contains("hidden"), "{said}");
+    }
+
+    #[test]
+    fn a_line_that_is_refused_is_no_answer_to_the_next() {
+        if !root_alone() {
+            return;
+        }
+        let ns = NetNs::unique("ostest", "refused").unwrap();
+        ns.run(|| {
+            let _tun = Tun::open("bpr0", 1500).unwrap();
+            let mut table =
+                Table::create(|name| ruleset(name, &InterceptConfig::new("bpr0", 1))).unwrap();
+            let chain = format!("add chain inet {}", table.name);
+            // The complaint quotes the line, and is more than one reading takes.
+            let new = format!("{chain} new; ").repeat(300);
+            for _ in 0..2 {
+                let line = format!("{new}add rule inet {} none accept", table.name);
+                let error = table.run(&line).unwrap_err().to_string();
+                assert!(error.contains("refused the interception rules"), "{error}");
+            }
+            assert!(table.is_alive());
+            for chain_name in ["first", "second"] {
+                let listing = table.run(&format!("{chain} {chain_name}")).unwrap();
+                assert!(listing.contains(&format!("chain {chain_name} {{")), "{listing}");
+                assert!(!listing.contains("chain new"), "{listing}");
+            }
+        });
     }
 
     #[test]
