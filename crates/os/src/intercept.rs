@@ -242,6 +242,9 @@ impl Intercept {
         if !self.watch.any_news() && !self.behind && children == [true; 2] {
             return Ok(Repaired::Nothing);
         }
+        let died = children != [true; 2];
+        // What a watchdog did as it ended is undone, at the next attempt if it fails now.
+        let anew = died || self.behind;
         // Until all of it is done; each step may fail.
         self.behind = true;
         if !children[0] {
@@ -255,22 +258,24 @@ impl Intercept {
             self.table = Table::create(|name| nft::ruleset(name, &self.config))?;
         }
         self.news = listen(&self.table, &self.watchdog, &self.watch)?;
-        if children != [true; 2] {
+        if anew {
             refusal::remove()?;
-            routes::install(&self.plan)?;
-            self.behind = false;
-            return Ok(Repaired::Child);
         }
         let removed = self.plan.missing()?;
+        // The addresses may have changed at the same time.
         let plan = Plan::of(&self.config)?;
         if plan != self.plan {
             let config = self.config.clone();
             self.update(&config)?;
-        } else if removed > 0 {
+        } else if anew || removed > 0 {
             routes::install_or_leave(&plan)?;
         }
         self.behind = false;
-        Ok(if removed > 0 { Repaired::PutBack(removed) } else { Repaired::Nothing })
+        Ok(match (died, removed) {
+            (true, _) => Repaired::Child,
+            (false, 0) => Repaired::Nothing,
+            (false, removed) => Repaired::PutBack(removed),
+        })
     }
 
     fn new_watchdog(&self, plan: &Plan) -> Result<Watchdog, OsError> {

@@ -568,6 +568,35 @@ fn a_killed_child_is_noticed_and_replaced() {
     );
 }
 
+#[test]
+fn a_network_that_comes_as_a_child_dies_is_followed() {
+    if !root_alone() {
+        return;
+    }
+    let lab = Lab::new("both");
+    lab.intercepting(
+        &["0.0.0.0/0"],
+        |_| {},
+        |mut gateway| {
+            for (kill, network) in [(0, "192.168.7"), (1, "192.168.8")] {
+                let pid = [gateway.intercept.table.pid(), gateway.intercept.watchdog.pid()][kill];
+                lab.gateway.address("wan0", &format!("{network}.1/24")).unwrap();
+                // SAFETY: a child of this process that has not been waited for.
+                unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+                wait_for(
+                    &[gateway.intercept.table.death(), gateway.intercept.watchdog.death()][kill],
+                );
+                assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Child);
+                let followed = format!("to {network}.0/24 lookup main");
+                assert!(ours(&lab.gateway).contains(&followed), "{followed}");
+                assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Nothing);
+            }
+        },
+    );
+    let left = ours(&lab.gateway);
+    assert!(left.contains("unreachable default") && left.contains("to 192.168.8.0/24"), "{left}");
+}
+
 /// systemd-networkd does so at its restart, and other VPN programs.
 #[test]
 fn what_other_programs_remove_is_put_back_and_new_networks_are_followed() {
