@@ -32,6 +32,7 @@ use units::{Duration, Instant};
 
 use super::connections::{reason_of_failure, reason_of_own};
 use super::listeners::Listeners;
+use super::mending::Mending;
 use crate::admin::OneSidedStatus;
 use crate::config::{Config, Source, SplitLink};
 use crate::which_link::link_of;
@@ -162,6 +163,10 @@ struct Engine {
     poller: Poller,
     clock: Clock,
     intercept: OneSided,
+    mending: Mending,
+    /// The interception was just repaired: what it tells has to wait, so that routes that change
+    /// all the time do not keep this thread busy.
+    rests: bool,
     listeners: Listeners,
     links: Vec<Link>,
     connections: BTreeMap<u64, Connection>,
@@ -195,6 +200,8 @@ impl Engine {
             poller,
             clock: Clock::start(),
             intercept,
+            mending: Mending::default(),
+            rests: false,
             listeners,
             links,
             connections: BTreeMap::new(),
@@ -243,14 +250,20 @@ impl Engine {
         let sharing = is_busy.then(|| (self.shared_at + SHARING).since(now));
         let openings = (!self.openings.is_empty()).then(|| Duration::from_secs(1));
         let listeners = self.listeners.poll_timeout().map(|at| at.since(now));
-        [sharing, openings, listeners].into_iter().flatten().min()
+        let mending = self.mending_at().map(|at| at.since(now));
+        [sharing, openings, listeners, mending].into_iter().flatten().min()
+    }
+
+    /// When the interception is repaired again after a failure, or else listened to again.
+    fn mending_at(&self) -> Option<Instant> {
+        self.mending.next(self.rests.then_some(Instant::ZERO))
     }
 
     fn on_event(&mut self, now: Instant, event: Event) {
         match event.token {
             OUT | IN => self.read_syns(now, event.token as usize),
             LISTENER_V4 | LISTENER_V6 => self.accept(now, event.token),
-            INTERCEPT => self.mend(),
+            INTERCEPT => self.mend(now),
             STOP => self.stopping = true,
             token => {
                 let (id, side) = ((token - CONNECTIONS) / 2, (token % 2) as usize);
@@ -266,17 +279,31 @@ impl Engine {
         }
     }
 
-    fn mend(&mut self) {
-        match self.intercept.repair() {
-            Ok(false) => {}
-            Ok(true) => {
+    fn mend(&mut self, now: Instant) {
+        let done = self.intercept.repair().map(|a_child_had_died| {
+            if a_child_had_died {
                 crate::log!(Warn, "a helper of the interception died and was started again");
             }
-            Err(e) => crate::log!(Error, "interception cannot be mended", error = e),
+        });
+        if let Err(e) = &done {
+            crate::log!(Error, "interception cannot be mended", error = e);
         }
-        // What it watches is another now.
+        self.mending.begin(now);
+        self.mending.note(now, &done);
         let _ = self.poller.remove(&self.intercept);
-        let _ = self.poller.add(&self.intercept, INTERCEPT, Interest::READ);
+        self.rests = true;
+    }
+
+    fn mend_again(&mut self, now: Instant) {
+        if self.mending_at().is_none_or(|at| at > now) {
+            return;
+        }
+        if self.mending.again_at().is_some() {
+            self.mend(now);
+        } else {
+            let _ = self.poller.add(&self.intercept, INTERCEPT, Interest::READ);
+            self.rests = false;
+        }
     }
 
     fn read_syns(&mut self, now: Instant, device: usize) {
@@ -469,6 +496,7 @@ impl Engine {
 
     fn on_time(&mut self, now: Instant) {
         self.listeners.handle_timeout(now, &self.poller);
+        self.mend_again(now);
         if now.since(self.shared_at) < SHARING {
             return;
         }

@@ -111,6 +111,50 @@ fn upload(world: &World, len: usize) -> Duration {
     begin.elapsed()
 }
 
+/// The routes of the table for sockets towards the link.
+fn leg_routes(ns: &NetNs) -> String {
+    must(ns, "ip -4 route show table 25193")
+}
+
+#[test]
+fn routes_that_change_are_followed_and_what_fails_is_tried_again() {
+    if !root_alone() {
+        return;
+    }
+    let world = network(Plan::default());
+    let alone = Alone::start(&world, &world.gwa, &guide());
+    let route = |words: &str| must(&world.gwa, &format!("ip -4 route {words}"));
+    let followed = |what: &str, there: bool| {
+        wait_for(what, || {
+            let routes = leg_routes(&world.gwa);
+            (routes.contains(what) == there).then_some(()).ok_or(routes)
+        });
+    };
+    route(&format!("add 10.60.0.0/16 dev {SATELLITE}"));
+    followed("10.60.0.0/16", true);
+    route("delete 10.60.0.0/16");
+    followed("10.60.0.0/16", false);
+    // The system keeps a route whose gateway it no longer reaches, but takes no new one.
+    route(&format!("add 10.61.0.0/24 dev {SATELLITE}"));
+    route("add 10.62.0.0/16 via 10.61.0.1");
+    followed("10.62.0.0/16", true);
+    route("delete 10.61.0.0/24");
+    followed("10.61.0.0/24", false);
+    route("delete 10.62.0.0/16 table 25193");
+    // Nothing more is told meanwhile.
+    wait_for("attempts", || {
+        let said = alone.said();
+        let attempts = said.matches("interception cannot be mended").count();
+        (attempts >= 3).then_some(()).ok_or(said)
+    });
+    route(&format!("add 10.61.0.0/24 dev {SATELLITE}"));
+    followed("10.62.0.0/16", true);
+    wait_for("the end of it", || {
+        let said = alone.said();
+        said.contains("rules and routes are as they should be").then_some(()).ok_or(said)
+    });
+}
+
 #[test]
 fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
     if !root_alone() {

@@ -132,7 +132,7 @@ impl Intercept {
             satisfy_loose_filter(device)?;
         }
         own::accept_own_addresses(&syns)?;
-        let watch = Watch::open()?;
+        let watch = Watch::open(routes::PROTOCOL)?;
         let plan = Plan::of(config)?;
         let sets_valid_mark = strict_filters_ignore_marks(&config.tun);
         let watchdog = Watchdog::start(&after_death(&plan, sets_valid_mark), &lock)?;

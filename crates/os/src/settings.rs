@@ -18,7 +18,7 @@ pub enum Family {
 }
 
 impl Family {
-    const fn flag(self) -> &'static str {
+    pub(crate) const fn flag(self) -> &'static str {
         match self {
             Family::V4 => "-4",
             Family::V6 => "-6",

@@ -13,6 +13,7 @@
 //! that no socket option sets: initial windows, the least timeout, packet sizes. The listener has
 //! the mark, too, so that a connection from the link has these metrics from its SYN on.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
@@ -24,7 +25,7 @@ use units::IpPrefix;
 use super::children::Watchdog;
 use super::nft::{Table, list, without_covered};
 use super::watch::Watch;
-use super::{listen, lock_within, own, satisfy_loose_filter};
+use super::{listen, lock_within, own, routes, satisfy_loose_filter};
 use crate::OsError;
 use crate::command;
 use crate::poll::Poller;
@@ -46,6 +47,7 @@ const PRIORITY: u32 = 25_100;
 const LOCAL_TABLE: u32 = 25_190;
 const SYN_TABLE: [u32; 2] = [25_191, 25_192];
 const LEG_TABLE: u32 = 25_193;
+const TABLES: [u32; 4] = [LOCAL_TABLE, SYN_TABLE[0], SYN_TABLE[1], LEG_TABLE];
 const LOCK: &str = "bentpipe-one-sided";
 
 /// A link without a gateway at its far end.
@@ -85,6 +87,8 @@ pub struct OneSided {
     watchdog: Watchdog,
     watch: Watch,
     news: Poller,
+    /// Something was told that could not be followed yet.
+    behind: bool,
     lock: UnixListener,
 }
 
@@ -107,12 +111,13 @@ impl OneSided {
             satisfy_loose_filter(device)?;
         }
         own::accept_own_addresses(&syns[0])?;
-        let watch = Watch::open()?;
+        let watch = Watch::with_main(PROTOCOL)?;
         let watchdog = Watchdog::start(&after_death(), &lock)?;
-        install_routes(config)?;
+        install_routes(config, true)?;
         let table = Table::create(|name| ruleset(name, config))?;
         let news = listen(&table, &watchdog, &watch)?;
-        Ok(OneSided { config: config.clone(), syns, table, watchdog, watch, news, lock })
+        let config = config.clone();
+        Ok(OneSided { config, syns, table, watchdog, watch, news, behind: false, lock })
     }
 
     /// The devices that SYNs are read from, and that they, or a refusal, are written back to:
@@ -122,13 +127,18 @@ impl OneSided {
     }
 
     /// Makes whole what somebody broke, and follows this host's own routes. True if a child had
-    /// died. Call it when the poller says that this is readable.
+    /// died. Call it when the poller says that this is readable, and again some time after an
+    /// error.
     ///
     /// # Errors
-    /// One sentence: it cannot be mended.
+    /// One sentence: something cannot be mended. The next call tries again.
     pub fn repair(&mut self) -> Result<bool, OsError> {
         let children = [self.watchdog.is_alive(), self.table.is_alive()];
-        let news = self.watch.any_news();
+        if !self.watch.any_news() && !self.behind && children == [true; 2] {
+            return Ok(false);
+        }
+        // Until all of it is done; each step may fail.
+        self.behind = true;
         if !children[0] {
             self.watchdog = Watchdog::start(&after_death(), &self.lock)?;
         }
@@ -136,12 +146,9 @@ impl OneSided {
             let config = &self.config;
             self.table = Table::create(|name| ruleset(name, config))?;
         }
-        if news || children != [true; 2] {
-            install_routes(&self.config)?;
-            // What that itself has caused is no news.
-            self.watch.any_news();
-        }
         self.news = listen(&self.table, &self.watchdog, &self.watch)?;
+        install_routes(&self.config, false)?;
+        self.behind = false;
         Ok(children != [true; 2])
     }
 }
@@ -158,14 +165,15 @@ fn after_death() -> String {
     let mut script = String::new();
     for flag in ["-4", "-6"] {
         let _ = writeln!(script, "ip {flag} rule flush protocol {PROTOCOL}");
-        for table in [LOCAL_TABLE, SYN_TABLE[0], SYN_TABLE[1], LEG_TABLE] {
+        for table in TABLES {
             let _ = writeln!(script, "ip {flag} route flush table {table}");
         }
     }
     script
 }
 
-fn rules(config: &OneSidedConfig) -> Vec<String> {
+/// The rules as `ip rule` prints them.
+fn rules(config: &OneSidedConfig) -> BTreeSet<String> {
     // Checks of sources by mark ask for the way back: as in `routes::marking_rules`.
     let mut rules = vec![format!("fwmark {LOCAL:#x} iif lo lookup main")];
     for (mark, device) in SYN.iter().zip(DEVICES) {
@@ -179,63 +187,124 @@ fn rules(config: &OneSidedConfig) -> Vec<String> {
         rules.push(format!("fwmark {OWN:#x} lookup {LOCAL_TABLE}"));
     }
     rules.push(format!("fwmark {LEG:#x} lookup {LEG_TABLE}"));
-    rules
+    let numbered = (PRIORITY..).zip(rules);
+    numbered.map(|(at, rule)| format!("{at}: from all {rule} proto {PROTOCOL}")).collect()
 }
 
-/// Rules and routes, in place of those that were there of ours.
-fn install_routes(config: &OneSidedConfig) -> Result<(), OsError> {
-    for (family, flag) in [(Family::V4, "-4"), (Family::V6, "-6")] {
-        let Ok(main) = settings::routes(family) else {
-            continue; // No IPv6 here.
-        };
-        let mut batch = String::new();
-        let mut routes = vec![format!("local default dev lo table {LOCAL_TABLE}")];
-        for (device, table) in DEVICES.iter().zip(SYN_TABLE) {
-            routes.push(format!("default dev {device} table {table}"));
-        }
-        routes.extend(main.iter().map(|route| leg_route(route, family, config)));
-        for route in routes {
-            let _ = writeln!(batch, "route replace {route} proto {PROTOCOL}");
-        }
-        let _ = writeln!(batch, "rule flush protocol {PROTOCOL}");
-        for (priority, rule) in (PRIORITY..).zip(rules(config)) {
-            let _ =
-                writeln!(batch, "rule add priority {priority} from all {rule} protocol {PROTOCOL}");
-        }
-        let mut ip = Command::new("ip");
-        command::run(ip.args([flag, "-batch", "-"]), &batch)
-            .map_err(|e| e.mend("run as root or grant CAP_NET_ADMIN"))?;
+/// Makes rules and routes of ours what they should be, as far as that succeeds. What is there
+/// already stays untouched, unless it is to be made `anew`: an earlier run's may carry other
+/// metrics. What is new comes before the old goes.
+fn install_routes(config: &OneSidedConfig, anew: bool) -> Result<(), OsError> {
+    let v4 = install_family(Family::V4, config, anew);
+    let v6 = if routes::has_ipv6() { install_family(Family::V6, config, anew) } else { Ok(()) };
+    v4.and(v6)
+}
+
+fn install_family(family: Family, config: &OneSidedConfig, anew: bool) -> Result<(), OsError> {
+    let flag = family.flag();
+    let (old_rules, new_rules) = (routes::present_rules(flag, PROTOCOL)?, rules(config));
+    let (old, new) = (present_routes(family)?, planned_routes(&settings::routes(family)?));
+    let mut batch = String::new();
+    for (route, way) in new.iter().filter(|(route, way)| anew || old.get(*route) != Some(way)) {
+        batch += &replace_command(route, way, family, config);
     }
-    Ok(())
+    for rule in new_rules.difference(&old_rules) {
+        batch += &routes::rule_command("add", rule);
+    }
+    for rule in old_rules.difference(&new_rules) {
+        batch += &routes::rule_command("delete", rule);
+    }
+    for route in old.keys().filter(|route| !new.contains_key(*route)) {
+        let _ = writeln!(batch, "route delete {route} proto {PROTOCOL}");
+    }
+    // One that is refused keeps none of the others from its place.
+    let done = command::run(Command::new("ip").args([flag, "-force", "-batch", "-"]), &batch);
+    done.map(drop).map_err(|e| e.mend("run as root or grant CAP_NET_ADMIN"))
 }
 
-/// A route of `main` as it stands in the table for sockets towards the links.
-fn leg_route(route: &str, family: Family, config: &OneSidedConfig) -> String {
-    const KEPT: [&str; 4] = ["via", "dev", "src", "metric"];
-    let mut words = route.split_whitespace();
-    let mut out = words.next().unwrap_or_default().to_owned();
-    let mut device = "";
-    while let Some(word) = words.next() {
+/// Routes in words of `ip route`: type, destination, table and metric, of which there is one
+/// each, and where it leads.
+type Routes = BTreeMap<String, Way>;
+
+#[derive(Debug, PartialEq, Eq)]
+struct Way {
+    words: String,
+    device: String,
+}
+
+/// Ours, where `main` has these routes.
+fn planned_routes(main: &[String]) -> Routes {
+    let to = |device: &str| Way { words: format!(" dev {device}"), device: device.to_owned() };
+    let mut routes: Routes = main.iter().map(|line| read_route(line)).collect();
+    routes.insert(format!("local default table {LOCAL_TABLE} metric 1"), to("lo"));
+    for (device, table) in DEVICES.iter().zip(SYN_TABLE) {
+        routes.insert(format!("default table {table} metric 1"), to(device));
+    }
+    routes
+}
+
+/// Ours as the kernel has them.
+fn present_routes(family: Family) -> Result<Routes, OsError> {
+    let number = PROTOCOL.to_string();
+    let list = ["-d", "-N", "route", "show", "table", "all", "protocol", &number];
+    let text = command::run(Command::new("ip").arg(family.flag()).args(list), "")?;
+    // The type comes first, as a number.
+    let ours = text.lines().filter_map(|line| {
+        let (kind, line) = line.split_once(' ')?;
+        let (route, way) = read_route(line);
+        match kind {
+            "1" => Some((route, way)),
+            "2" => Some((format!("local {route}"), way)),
+            _ => None,
+        }
+    });
+    let in_a_table_of_ours = |route: &str| {
+        let table = route.split(' ').skip_while(|word| *word != "table").nth(1);
+        table.is_some_and(|number| TABLES.iter().any(|t| t.to_string() == number))
+    };
+    Ok(ours.filter(|(route, _)| in_a_table_of_ours(route)).collect())
+}
+
+/// A printed route as it stands in its table, or, of `main`, in the table for sockets towards the
+/// links.
+fn read_route(line: &str) -> (String, Way) {
+    let mut printed = line.split_whitespace();
+    let to = printed.next().unwrap_or_default();
+    let (mut table, mut metric) = (LEG_TABLE.to_string(), String::new());
+    let mut way = Way { words: String::new(), device: String::new() };
+    while let Some(word) = printed.next() {
+        if word == "onlink" {
+            way.words += " onlink";
+            continue;
+        }
+        if !["table", "metric", "via", "dev", "src"].contains(&word) {
+            continue;
+        }
+        let value = printed.next().unwrap_or_default();
         match word {
-            "onlink" => out += " onlink",
-            _ if KEPT.contains(&word) => {
-                let value = words.next().unwrap_or_default();
-                if word == "via" && matches!(value, "inet" | "inet6") {
-                    let address = words.next().unwrap_or_default();
-                    let _ = write!(out, " via {value} {address}");
-                    continue;
-                }
-                if word == "dev" {
-                    device = value;
-                }
-                let _ = write!(out, " {word} {value}");
+            "table" => value.clone_into(&mut table),
+            "metric" => metric = format!(" metric {value}"),
+            "via" if matches!(value, "inet" | "inet6") => {
+                let address = printed.next().unwrap_or_default();
+                let _ = write!(way.words, " via {value} {address}");
             }
-            _ => {}
+            _ => {
+                if word == "dev" {
+                    value.clone_into(&mut way.device);
+                }
+                let _ = write!(way.words, " {word} {value}");
+            }
         }
     }
-    let link = config.links.iter().find(|link| link.device == device);
+    (format!("{to} table {table}{metric}"), way)
+}
+
+/// Puts the route where the one with its destination, table and metric was, with the metrics of
+/// its link.
+fn replace_command(route: &str, way: &Way, family: Family, config: &OneSidedConfig) -> String {
+    let link = config.links.iter().find(|link| link.device == way.device);
     let metrics = link.map_or_else(String::new, |link| link.metrics(family));
-    format!("{out} table {LEG_TABLE}{metrics}")
+    format!("route replace {route}{}{metrics} proto {PROTOCOL}\n", way.words)
 }
 
 impl OneSidedLink {
@@ -342,32 +411,4 @@ fn beyond(link: &OneSidedLink, family: &str, field: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn routes_to_the_link_carry_its_metrics_and_others_do_not() {
-        let link = OneSidedLink {
-            device: "sat0".into(),
-            routes: vec!["0.0.0.0/0".parse().unwrap()],
-            initial_windows: [30, 60],
-            least_rto: units::Duration::from_millis(300),
-            packets: [1000, 1500],
-        };
-        let config =
-            OneSidedConfig { lan: vec![], own: false, listener_port: 1, links: vec![link] };
-        let there = "default via 10.0.0.1 dev sat0 proto 3 scope 0 initcwnd 9 rto_min lock 3s";
-        let metrics = "initcwnd 30 initrwnd 60 rto_min 300ms";
-        assert_eq!(
-            leg_route(there, Family::V4, &config),
-            format!("default via 10.0.0.1 dev sat0 table 25193 {metrics} mtu 1000 advmss 1460")
-        );
-        assert_eq!(
-            leg_route("default dev sat0", Family::V6, &config),
-            format!("default dev sat0 table 25193 {metrics} advmss 1440")
-        );
-        let here = "10.2.0.0/24 dev lan0 proto 2 scope 253 src 10.2.0.1";
-        let same = "10.2.0.0/24 dev lan0 src 10.2.0.1 table 25193";
-        assert_eq!(leg_route(here, Family::V4, &config), same);
-    }
-}
+mod tests;

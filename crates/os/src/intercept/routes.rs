@@ -81,7 +81,7 @@ impl Plan {
         let family = |flag| -> Result<Family, OsError> {
             let (rules, routes) = match flag == "-6" && !has_ipv6() {
                 true => (BTreeSet::new(), BTreeSet::new()),
-                false => (present_rules(flag)?, present_routes(flag)?),
+                false => (present_rules(flag, PROTOCOL)?, present_routes(flag)?),
             };
             Ok(Family { flag, rules, routes, blocking: BTreeSet::new() })
         };
@@ -311,7 +311,8 @@ pub(super) fn install(plan: &Plan) -> Result<(), OsError> {
 }
 
 fn install_family(family: &Family) -> Result<(), OsError> {
-    let (old_rules, old_routes) = (present_rules(family.flag)?, present_routes(family.flag)?);
+    let old_rules = present_rules(family.flag, PROTOCOL)?;
+    let old_routes = present_routes(family.flag)?;
     let mut batch = String::new();
     for route in family.routes.difference(&old_routes) {
         batch += &format!("route add {route} proto {PROTOCOL}\n");
@@ -339,18 +340,18 @@ pub(super) fn install_or_leave(plan: &Plan) -> Result<(), OsError> {
     })
 }
 
-fn rule_command(verb: &str, rule: &str) -> String {
+pub(super) fn rule_command(verb: &str, rule: &str) -> String {
     match rule.split_once(": ") {
         Some((priority, selector)) => format!("rule {verb} priority {priority} {selector}\n"),
         None => String::new(),
     }
 }
 
-/// Our rules as the kernel has them, in the plan's form. `ip rule show` ignores a
-/// protocol that it is given, so that ours are picked out here.
-fn present_rules(flag: &str) -> Result<BTreeSet<String>, OsError> {
+/// The rules of this protocol as the kernel has them, in the plan's form. `ip rule show` ignores
+/// a protocol that it is given, so that they are picked out here.
+pub(super) fn present_rules(flag: &str, protocol: u8) -> Result<BTreeSet<String>, OsError> {
     let text = command::run(Command::new("ip").args([flag, "rule", "show"]), "")?;
-    let ours = format!(" proto {PROTOCOL}");
+    let ours = format!(" proto {protocol}");
     Ok(text.lines().map(words).filter(|l| l.ends_with(&ours)).collect())
 }
 
@@ -444,7 +445,7 @@ pub fn blocked() -> Result<Option<Blocked>, OsError> {
     Ok((!blocked.prefixes.is_empty()).then_some(blocked))
 }
 
-fn has_ipv6() -> bool {
+pub(super) fn has_ipv6() -> bool {
     std::fs::exists("/proc/sys/net/ipv6").unwrap_or(false)
 }
 

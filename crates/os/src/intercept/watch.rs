@@ -1,10 +1,9 @@
-//! What the kernel tells of changes that others make: rules and routes of ours that go, and
-//! addresses of this host (rtnetlink(7)). Who reads a line of it looks at everything anew, so
-//! only whether there is one counts.
+//! What the kernel tells of changes that others make: rules and routes of ours that go, addresses
+//! of this host and, where they are followed, the routes of `main` (rtnetlink(7)). Who reads a
+//! line of it looks at everything anew, so only whether there is one counts.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::routes::PROTOCOL;
 use crate::OsError;
 use crate::error::OrCannot;
 use crate::netlink::{self, HEAD, Netlink, messages};
@@ -12,24 +11,35 @@ use crate::netlink::{self, HEAD, Netlink, messages};
 /// Bits of the groups RTNLGRP_IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE and
 /// IPV6_RULE: their numbers less one.
 const GROUPS: u32 = 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 18;
-/// Where `rtm_protocol` is in a message.
+/// Where `rtm_table` and `rtm_protocol` are in a message.
+const ROUTE_TABLE: usize = HEAD + 4;
 const ROUTE_PROTOCOL: usize = HEAD + 5;
 
 /// A socket that hears of them.
-pub(super) struct Watch(Netlink);
+pub(super) struct Watch {
+    socket: Netlink,
+    protocol: u8,
+    follows_main: bool,
+}
 
 impl Watch {
-    /// In the calling thread's network namespace.
-    pub fn open() -> Result<Watch, OsError> {
-        let listen = Netlink::open(libc::SOCK_NONBLOCK, GROUPS);
-        listen.map(Watch).or_cannot(|| "watch the system's rules and routes".into())
+    /// Hears of our routes, which have this `protocol`, in the calling thread's network namespace.
+    pub fn open(protocol: u8) -> Result<Watch, OsError> {
+        let socket = Netlink::open(libc::SOCK_NONBLOCK, GROUPS)
+            .or_cannot(|| "watch the system's rules and routes".into())?;
+        Ok(Watch { socket, protocol, follows_main: false })
     }
 
-    /// Takes all that was told: may something of ours have gone, or an address have changed?
+    /// The same, and every change of a route of `main`, whoever made it.
+    pub fn with_main(protocol: u8) -> Result<Watch, OsError> {
+        Ok(Watch { follows_main: true, ..Watch::open(protocol)? })
+    }
+
+    /// Takes all that was told: may something of ours have gone, or what it follows have changed?
     pub fn any_news(&mut self) -> bool {
         let mut any = false;
         loop {
-            match self.0.receive(|bytes| messages(bytes).any(concerns_us)) {
+            match self.socket.receive(|bytes| messages(bytes).any(|m| self.concerns_us(m))) {
                 Ok(concerns_us) => any |= concerns_us,
                 // More was told than there is room for.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => any = true,
@@ -37,19 +47,22 @@ impl Watch {
             }
         }
     }
+
+    fn concerns_us(&self, message: &[u8]) -> bool {
+        let of_main =
+            || self.follows_main && message.get(ROUTE_TABLE) == Some(&libc::RT_TABLE_MAIN);
+        match netlink::kind(message) {
+            libc::RTM_NEWADDR | libc::RTM_DELADDR | libc::RTM_DELRULE => true,
+            libc::RTM_NEWROUTE => of_main(),
+            libc::RTM_DELROUTE => message.get(ROUTE_PROTOCOL) == Some(&self.protocol) || of_main(),
+            _ => false,
+        }
+    }
 }
 
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-fn concerns_us(message: &[u8]) -> bool {
-    match netlink::kind(message) {
-        libc::RTM_NEWADDR | libc::RTM_DELADDR | libc::RTM_DELRULE => true,
-        libc::RTM_DELROUTE => message.get(ROUTE_PROTOCOL) == Some(&PROTOCOL),
-        _ => false,
+        self.socket.as_fd()
     }
 }
 
@@ -64,7 +77,7 @@ mod tests {
             return;
         }
         let ns = NetNs::unique("ostest", "watch").unwrap();
-        let mut watch = ns.run(Watch::open).unwrap();
+        let mut watch = ns.run(|| Watch::open(143)).unwrap();
         let mut news = |words: &str| {
             ns.ip(words).unwrap();
             watch.any_news()
@@ -79,5 +92,25 @@ mod tests {
         assert!(!news("route add 10.7.0.0/16 dev lo proto 143 table 7"));
         assert!(news("route delete 10.7.0.0/16 dev lo proto 143 table 7"));
         assert!(!watch.any_news());
+    }
+
+    #[test]
+    fn of_main_every_route_is_news_where_it_is_followed() {
+        if !root_alone() {
+            return;
+        }
+        let ns = NetNs::unique("ostest", "watchmain").unwrap();
+        let mut watch = ns.run(|| Watch::with_main(144)).unwrap();
+        let mut news = |words: &str| {
+            ns.ip(words).unwrap();
+            watch.any_news()
+        };
+        for verb in ["add", "delete"] {
+            assert!(news(&format!("route {verb} 10.7.0.0/16 dev lo")));
+            assert!(news(&format!("-6 route {verb} fd07::/32 dev lo metric 7")));
+            assert!(!news(&format!("route {verb} 10.7.0.0/16 dev lo table 7")));
+            let own = news(&format!("route {verb} 10.7.0.0/16 dev lo table 8 proto 144"));
+            assert_eq!(own, verb == "delete");
+        }
     }
 }
