@@ -14,6 +14,7 @@
 //! by its mark the initial windows, and a pace: the link's rate divided by the legs that have
 //! something under way, so that they neither fill a queue nor lose to each other.
 
+mod openings;
 mod pump;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,6 +37,7 @@ use super::mending::Mending;
 use crate::admin::OneSidedStatus;
 use crate::config::{Config, Source, SplitLink};
 use crate::which_link::link_of;
+use openings::{Ends, Openings};
 use pump::{PIECE, Pair, Turn};
 use relay::ResetReason;
 
@@ -49,8 +51,6 @@ const STOP: u64 = 5;
 /// Twice a connection's number, and one more for its server's socket.
 const CONNECTIONS: u64 = 16;
 
-/// Connections whose server has not answered; more SYNs are not heard, and come again.
-const OPENINGS: usize = 4096;
 /// How long a server is asked.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the link's rate is divided anew.
@@ -137,9 +137,6 @@ struct Link {
     pace: u64,
 }
 
-/// A client's address and a server's.
-type Ends = (SocketAddr, SocketAddr);
-
 /// The server is being asked.
 struct Opening {
     ends: Ends,
@@ -170,7 +167,7 @@ struct Engine {
     listeners: Listeners,
     links: Vec<Link>,
     connections: BTreeMap<u64, Connection>,
-    openings: BTreeMap<Ends, u64>,
+    openings: Openings,
     queue: VecDeque<u64>,
     next: u64,
     shared_at: Instant,
@@ -205,7 +202,7 @@ impl Engine {
             listeners,
             links,
             connections: BTreeMap::new(),
-            openings: BTreeMap::new(),
+            openings: Openings::new(),
             queue: VecDeque::new(),
             next: 0,
             shared_at: Instant::ZERO,
@@ -319,14 +316,11 @@ impl Engine {
         let Some(ends) = Packet::parse(syn).and_then(|packet| packet.opens(syn)) else { return };
         if let Some(id) = self.openings.get(&ends) {
             // It asks again, and is answered if the server has answered meanwhile.
-            if let Some(Connection::Opening(opening)) = self.connections.get(id)
+            if let Some(Connection::Opening(opening)) = self.connections.get(&id)
                 && opening.connected
             {
                 let _ = self.intercept.syns()[usize::from(inward)].write(syn);
             }
-            return;
-        }
-        if self.openings.len() >= OPENINGS {
             return;
         }
         if let Err(reason) = self.begin(now, ends, inward, syn.to_vec(), None) {
@@ -357,7 +351,11 @@ impl Engine {
         let until = now + PATIENCE;
         let connected = false;
         let opening = Opening { ends, server, link, inward, syn, client, connected, until };
-        self.openings.insert(ends, id);
+        if let Some(displaced) = self.openings.gives_way_to(ends.0.ip()) {
+            // Its host asks again.
+            self.forget(displaced);
+        }
+        self.openings.add(ends, id);
         self.connections.insert(id, Connection::Opening(Box::new(opening)));
         Ok(())
     }
@@ -427,7 +425,7 @@ impl Engine {
             let Some(accepted) = self.listeners.accept(now, &self.poller, token) else { return };
             let Accepted { stream, client, server } = accepted;
             let ends = (client, server);
-            match self.openings.get(&ends).copied() {
+            match self.openings.get(&ends) {
                 Some(id) => self.join(id, stream),
                 None => {
                     // The kernel had its addresses in TIME_WAIT and asked nobody. Without a
@@ -512,7 +510,7 @@ impl Engine {
             Connection::Opening(o) => o.until <= now,
             Connection::Joined { .. } => false,
         };
-        let late: Vec<u64> = self.openings.values().filter(|id| late(id)).copied().collect();
+        let late: Vec<u64> = self.openings.numbers().filter(late).collect();
         for id in late {
             self.forget(id);
         }
