@@ -52,6 +52,8 @@ const PROXY: u64 = OWNERS + 7;
 const NEWS: u64 = OWNERS + 8;
 /// The thread that keeps things has news.
 const KEPT: u64 = OWNERS + 9;
+/// Links without a gateway at the far end have news.
+const ONE_SIDED: u64 = OWNERS + 10;
 /// Services have news: their keeper, and each of them by two numbers.
 const SERVICES: u64 = OWNERS + 20;
 const ADMIN: u64 = OWNERS + 100;
@@ -172,6 +174,8 @@ impl Driver {
             INTERCEPT => self.mend_interception(now),
             NEWS => self.on_news(now)?,
             KEPT => self.on_kept(),
+            // Whether all connections are over is looked at in each turn.
+            ONE_SIDED => self.one_sided.iter().for_each(OneSidedLinks::clear),
             PROXY => {
                 if let Some(proxy) = &mut self.proxy {
                     proxy.accept(now, &self.shard.poller);

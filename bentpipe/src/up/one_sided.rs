@@ -20,7 +20,7 @@ mod pump;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use ::plan::Plan;
@@ -69,6 +69,9 @@ pub struct OneSidedLinks {
     /// What is told of each link, and its counters.
     told: Vec<(OneSidedStatus, Arc<Counters>)>,
     stop: Waker,
+    /// What the thread tells the driver.
+    news: Waker,
+    drains: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -81,10 +84,10 @@ impl OneSidedLinks {
         if config.split.is_empty() {
             return Ok(None);
         }
-        let stop = Waker::new()?;
-        let engine = Engine::open(config, &stop)?;
+        let (stop, news, drains) = (Waker::new()?, Waker::new()?, Arc::<AtomicBool>::default());
+        let engine = Engine::open(config, &stop, (news.clone(), drains.clone()))?;
         let told = engine.links.iter().map(|link| (link.told(), link.counters.clone())).collect();
-        Ok(Some(OneSidedLinks { engine: Some(engine), told, stop, thread: None }))
+        Ok(Some(OneSidedLinks { engine: Some(engine), told, stop, news, drains, thread: None }))
     }
 
     /// What the operator is told of each link.
@@ -95,6 +98,30 @@ impl OneSidedLinks {
             ..told.clone()
         };
         self.told.iter().map(status).collect()
+    }
+
+    /// Has the driver's poller tell of news.
+    ///
+    /// # Errors
+    /// If the system has no room for it.
+    pub fn watch(&self, poller: &Poller, token: u64) -> Result<(), OsError> {
+        poller.add(&self.news, token, Interest::READ)
+    }
+
+    /// The driver looks at the news now.
+    pub fn clear(&self) {
+        self.news.clear();
+    }
+
+    /// Takes nothing new from here on: SYNs come again, and pass when this is gone. There is news
+    /// when a connection ends.
+    pub fn drain(&self) {
+        self.drains.store(true, Ordering::SeqCst);
+    }
+
+    /// Connections that are joined.
+    pub fn open_connections(&self) -> u64 {
+        self.told.iter().map(|(_, counters)| counters.open.load(Ordering::SeqCst)).sum()
     }
 
     /// Begins to serve.
@@ -173,10 +200,17 @@ struct Engine {
     shared_at: Instant,
     buffer: Vec<u8>,
     stopping: bool,
+    /// Wakes the driver.
+    news: Waker,
+    drains: Arc<AtomicBool>,
 }
 
 impl Engine {
-    fn open(config: &Config, stop: &Waker) -> Result<Engine, OsError> {
+    fn open(
+        config: &Config,
+        stop: &Waker,
+        (news, drains): (Waker, Arc<AtomicBool>),
+    ) -> Result<Engine, OsError> {
         let poller = Poller::new()?;
         let marked = TcpOptions { mark: Some(LEG), ..TcpOptions::default() };
         let listeners = Listeners::open(&marked, [LISTENER_V4, LISTENER_V6])?;
@@ -208,6 +242,8 @@ impl Engine {
             shared_at: Instant::ZERO,
             buffer: vec![0; PIECE],
             stopping: false,
+            news,
+            drains,
         })
     }
 
@@ -323,6 +359,9 @@ impl Engine {
             }
             return;
         }
+        if self.drains.load(Ordering::SeqCst) {
+            return;
+        }
         if let Err(reason) = self.begin(now, ends, inward, syn.to_vec(), None) {
             self.refuse(syn, inward, reason);
         }
@@ -414,7 +453,10 @@ impl Engine {
             }
             Connection::Joined { link, .. } => {
                 self.links[*link].busy.remove(&id);
-                self.links[*link].counters.open.fetch_sub(1, Ordering::Relaxed);
+                self.links[*link].counters.open.fetch_sub(1, Ordering::SeqCst);
+                if self.drains.load(Ordering::SeqCst) {
+                    self.news.wake();
+                }
             }
         }
         Some(gone)
@@ -454,7 +496,7 @@ impl Engine {
         let _ = pair.sides[leg].stream.set_pace(self.links[link].pace);
         self.connections.insert(id, Connection::Joined { pair, link, leg });
         let counters = &self.links[link].counters;
-        counters.open.fetch_add(1, Ordering::Relaxed);
+        counters.open.fetch_add(1, Ordering::SeqCst);
         counters.total.fetch_add(1, Ordering::Relaxed);
         self.enqueue(id);
     }

@@ -19,7 +19,7 @@ use crate::harness::{
     wait_for,
 };
 use crate::tcp::{
-    CLIENT, End, SERVER, SERVER_V6, accept, connect, end_within, expect, listen, pattern,
+    CLIENT, End, SERVER, SERVER_V6, accept, connect, end_within, expect, joined, listen, pattern,
     read_to_end, reset, stop_listening, try_connect,
 };
 
@@ -55,7 +55,7 @@ fn with_link(link: &str) -> String {
 
 /// A gateway in `ns` alone.
 struct Alone {
-    _program: Daemon,
+    program: Daemon,
     log: PathBuf,
 }
 
@@ -71,12 +71,17 @@ impl Alone {
         let own = format!("env STATE_DIRECTORY={}", dir.display());
         let program =
             Daemon::start(ns, &format!("{own} {bentpipe} -v up {}", file.display()), &log);
-        let alone = Alone { _program: program, log };
+        let alone = Alone { program, log };
         wait_for("the gateway", || {
             let said = alone.said();
             said.contains("TCP is split at this end").then_some(()).ok_or(said)
         });
         alone
+    }
+
+    /// Ends it as `systemctl stop` does.
+    fn stop(self) {
+        self.program.stop();
     }
 
     fn said(&self) -> String {
@@ -152,6 +157,36 @@ fn routes_that_change_are_followed_and_what_fails_is_tried_again() {
     wait_for("the end of it", || {
         let said = alone.said();
         said.contains("rules and routes are as they should be").then_some(()).ok_or(said)
+    });
+}
+
+#[test]
+fn a_transfer_goes_on_while_the_gateway_ends() {
+    if !root() {
+        return;
+    }
+    let world = network(Plan { rate: BitRate::from_mbps(10), ..Plan::default() });
+    let link = "send = \"10Mbit\", receive = \"10Mbit\", delay = \"50ms\"";
+    let alone = Alone::start(&world, &world.gwa, &with_link(link));
+    let listener = listen(&world.server, SERVER);
+    let (mut near, mut far) = joined(&world.client, &listener);
+    // Some two seconds of the link.
+    let bytes = pattern(7, 2_000_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            near.write_all(&bytes).expect("it is taken");
+            near.shutdown(Shutdown::Write).expect("an end");
+            expect(&mut near, b"thanks");
+            drop(near);
+        });
+        let mut got = vec![0; 100_000];
+        far.read_exact(&mut got).expect("the first bytes");
+        scope.spawn(|| alone.stop());
+        let (rest, end) = read_to_end(&mut far);
+        got.extend(rest);
+        assert!(got == bytes && end == End::Clean, "{} bytes, {end:?}", got.len());
+        far.write_all(b"thanks").expect("it is taken");
+        drop(far);
     });
 }
 

@@ -9,6 +9,7 @@ use crate::admin::{self, LineCommand};
 use crate::config::{OnFailure, OnStop};
 use crate::up::kept::Range;
 use crate::up::modem_rate;
+use crate::up::one_sided::OneSidedLinks;
 use crate::up::self_test::Wanted;
 use crate::up::services::commands::Asker;
 use crate::up::shard::inbox::Order;
@@ -294,18 +295,22 @@ impl Driver {
             return;
         }
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-        crate::log!(Info, "ending", open_connections = self.shard.connections.len());
+        let one_sided = self.one_sided.as_ref().map_or(0, OneSidedLinks::open_connections);
+        let open_connections = self.shard.connections.len() as u64 + one_sided;
+        crate::log!(Info, "ending", open_connections = open_connections);
         self.draining = Some(now + DRAIN);
         self.listeners = None;
         self.proxy = None;
         self.services.stop();
+        self.one_sided.iter().for_each(OneSidedLinks::drain);
         self.others.order_all(|| Order::Stop);
         self.shard.stop(now);
     }
 
     pub(super) fn is_over(&mut self, now: Instant) -> bool {
         let Some(end) = self.draining else { return false };
-        end <= now || (self.shard.is_quiet() && self.others.are_quiet())
+        let one_sided = || self.one_sided.as_ref().map_or(0, OneSidedLinks::open_connections);
+        end <= now || (one_sided() == 0 && self.shard.is_quiet() && self.others.are_quiet())
     }
 
     /// Takes everything out of the kernel but what is to be blocked without the gateway.

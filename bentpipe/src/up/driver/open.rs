@@ -14,7 +14,7 @@ use os::tun::Tun;
 use relay::{Routes, Share};
 
 use super::{
-    ADMIN, Driver, INTERCEPT, KEPT, LISTENER_V4, LISTENER_V6, NEWS, PROXY, PROXY_CLIENTS, SERVICES,
+    ADMIN, Driver, INTERCEPT, KEPT, LISTENER_V4, LISTENER_V6, NEWS, ONE_SIDED, PROXY, PROXY_CLIENTS, SERVICES,
     SIGNALS, SYNS, TUN, UpError,
 };
 use crate::admin;
@@ -217,6 +217,9 @@ impl Driver {
         if let Some(intercept) = &self.intercept {
             p.add(intercept.syns(), SYNS, Interest::READ)?;
             p.add(intercept, INTERCEPT, Interest::READ)?;
+        }
+        if let Some(links) = &self.one_sided {
+            links.watch(p, ONE_SIDED)?;
         }
         Ok(())
     }
