@@ -175,7 +175,7 @@ impl Driver {
             NEWS => self.on_news(now)?,
             KEPT => self.on_kept(),
             // Whether all connections are over is looked at in each turn.
-            ONE_SIDED => self.one_sided.iter().for_each(OneSidedLinks::clear),
+            ONE_SIDED => self.one_sided.as_mut().map_or(Ok(()), OneSidedLinks::on_news)?,
             PROXY => {
                 if let Some(proxy) = &mut self.proxy {
                     proxy.accept(now, &self.shard.poller);

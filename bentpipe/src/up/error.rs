@@ -23,7 +23,7 @@ pub enum UpError {
     /// A shard has no thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// A shard's thread has ended.
-    #[error("a shard has ended: start the gateway again")]
+    /// A shard's thread, or that of one-sided links, has ended.
+    #[error("a thread has ended: start the gateway again")]
     ShardGone,
 }

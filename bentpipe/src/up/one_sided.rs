@@ -19,7 +19,7 @@ mod pump;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
@@ -28,12 +28,15 @@ use os::OsError;
 use os::intercept::{LEG, OneSided, OneSidedConfig, OneSidedLink};
 use os::poll::{Clock, Event, Events, Interest, Poller, Waker};
 use os::tcp::{self, Accepted, Connect, ConnectError, Stream, TcpOptions};
+use os::tun::TunError;
 use relay::packet::Packet;
 use units::{Duration, Instant};
 
 use super::connections::{reason_of_failure, reason_of_own};
+use super::error::UpError;
 use super::listeners::Listeners;
 use super::mending::Mending;
+use super::others::Ended;
 use crate::admin::OneSidedStatus;
 use crate::config::{Config, Source, SplitLink};
 use crate::which_link::link_of;
@@ -72,7 +75,9 @@ pub struct OneSidedLinks {
     /// What the thread tells the driver.
     news: Waker,
     drains: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    trouble: Trouble,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), UpError>>>,
 }
 
 impl OneSidedLinks {
@@ -86,8 +91,10 @@ impl OneSidedLinks {
         }
         let (stop, news, drains) = (Waker::new()?, Waker::new()?, Arc::<AtomicBool>::default());
         let engine = Engine::open(config, &stop, (news.clone(), drains.clone()))?;
+        let trouble = engine.trouble.clone();
         let told = engine.links.iter().map(|link| (link.told(), link.counters.clone())).collect();
-        Ok(Some(OneSidedLinks { engine: Some(engine), told, stop, news, drains, thread: None }))
+        let (engine, ended, thread) = (Some(engine), Arc::default(), None);
+        Ok(Some(OneSidedLinks { engine, told, stop, news, drains, trouble, ended, thread }))
     }
 
     /// What the operator is told of each link.
@@ -109,8 +116,20 @@ impl OneSidedLinks {
     }
 
     /// The driver looks at the news now.
-    pub fn clear(&self) {
+    ///
+    /// # Errors
+    /// Why the thread has ended, if it was not told to.
+    pub fn on_news(&mut self) -> Result<(), UpError> {
         self.news.clear();
+        if !self.ended.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or(Err(UpError::ShardGone)))
+    }
+
+    /// Why the interception is not what it should be.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes nothing new from here on: SYNs come again, and pass when this is gone. There is news
@@ -131,7 +150,12 @@ impl OneSidedLinks {
     pub fn start(&mut self) -> std::io::Result<()> {
         let Some(mut engine) = self.engine.take() else { return Ok(()) };
         let thread = thread::Builder::new().name("one-sided".to_owned());
-        self.thread = Some(thread.spawn(move || engine.run())?);
+        let ended = Ended(self.ended.clone(), self.news.clone());
+        let run = move || {
+            let _ended = ended;
+            engine.run()
+        };
+        self.thread = Some(thread.spawn(run)?);
         Ok(())
     }
 }
@@ -144,6 +168,9 @@ impl Drop for OneSidedLinks {
         }
     }
 }
+
+/// What an operator is told, by another thread.
+type Trouble = Arc<Mutex<Option<String>>>;
 
 /// Connections of a link that are joined, and that were.
 #[derive(Default)]
@@ -188,6 +215,7 @@ struct Engine {
     clock: Clock,
     intercept: OneSided,
     mending: Mending,
+    trouble: Trouble,
     /// The interception was just repaired: what it tells has to wait, so that routes that change
     /// all the time do not keep this thread busy.
     rests: bool,
@@ -232,6 +260,7 @@ impl Engine {
             clock: Clock::start(),
             intercept,
             mending: Mending::default(),
+            trouble: Trouble::default(),
             rests: false,
             listeners,
             links,
@@ -247,7 +276,7 @@ impl Engine {
         })
     }
 
-    fn run(&mut self) {
+    fn run(&mut self) -> Result<(), UpError> {
         for Link { config, plan, .. } in &self.links {
             crate::log!(
                 Info,
@@ -261,17 +290,15 @@ impl Engine {
         let mut events = Events::with_capacity(256);
         while !self.stopping {
             let timeout = self.timeout();
-            if let Err(e) = self.poller.wait(&mut events, timeout) {
-                crate::log!(Error, "connections are no longer split", error = e);
-                return;
-            }
+            self.poller.wait(&mut events, timeout)?;
             let now = self.clock.now();
             for event in events.iter() {
-                self.on_event(now, event);
+                self.on_event(now, event)?;
             }
             self.work();
             self.on_time(now);
         }
+        Ok(())
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -292,9 +319,9 @@ impl Engine {
         self.mending.next(self.rests.then_some(Instant::ZERO))
     }
 
-    fn on_event(&mut self, now: Instant, event: Event) {
+    fn on_event(&mut self, now: Instant, event: Event) -> Result<(), UpError> {
         match event.token {
-            OUT | IN => self.read_syns(now, event.token as usize),
+            OUT | IN => self.read_syns(now, event.token as usize)?,
             LISTENER_V4 | LISTENER_V6 => self.accept(now, event.token),
             INTERCEPT => self.mend(now),
             STOP => self.stopping = true,
@@ -310,6 +337,7 @@ impl Engine {
                 }
             }
         }
+        Ok(())
     }
 
     fn mend(&mut self, now: Instant) {
@@ -323,6 +351,8 @@ impl Engine {
         }
         self.mending.begin(now);
         self.mending.note(now, &done);
+        let trouble = self.mending.trouble().map(str::to_owned);
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         let _ = self.poller.remove(&self.intercept);
         self.rests = true;
     }
@@ -339,12 +369,17 @@ impl Engine {
         }
     }
 
-    fn read_syns(&mut self, now: Instant, device: usize) {
+    fn read_syns(&mut self, now: Instant, device: usize) -> Result<(), UpError> {
         let mut packet = vec![0; 2048];
         for _ in 0..PACKETS {
-            let Ok(n) = self.intercept.syns()[device].read(&mut packet) else { return };
-            self.on_syn(now, &packet[..n], device == IN as usize);
+            match self.intercept.syns()[device].read(&mut packet) {
+                Ok(n) => self.on_syn(now, &packet[..n], device == IN as usize),
+                Err(TunError::Blocked) => break,
+                // That is for good, and the poller would tell of it for ever.
+                Err(e) => return Err(UpError::TunGone(e)),
+            }
         }
+        Ok(())
     }
 
     /// A host wants a connection.

@@ -262,7 +262,7 @@ impl Others {
 }
 
 /// Tells the first shard when a thread has ended, however that went.
-struct Ended(Arc<AtomicBool>, Waker);
+pub(super) struct Ended(pub Arc<AtomicBool>, pub Waker);
 
 impl Drop for Ended {
     fn drop(&mut self) {

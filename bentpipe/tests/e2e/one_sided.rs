@@ -16,7 +16,7 @@ use units::{BitRate, Ratio};
 use crate::documents::{GUIDE, put, toml};
 use crate::harness::{
     Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings_over_losses, root, root_alone,
-    wait_for,
+    run, said, wait_for,
 };
 use crate::tcp::{
     CLIENT, End, SERVER, SERVER_V6, accept, connect, end_within, expect, joined, listen, pattern,
@@ -77,6 +77,13 @@ impl Alone {
             said.contains("TCP is split at this end").then_some(()).ok_or(said)
         });
         alone
+    }
+
+    /// What `bentpipe status` shows.
+    fn status(&self, world: &World) -> String {
+        let mut status = world.gwa.command(env!("CARGO_BIN_EXE_bentpipe"));
+        let socket = world.dir("alone").join("admin");
+        said(&run(status.arg("status").arg("--socket").arg(socket)))
     }
 
     /// Ends it as `systemctl stop` does.
@@ -147,6 +154,10 @@ fn routes_that_change_are_followed_and_what_fails_is_tried_again() {
     followed("10.61.0.0/24", false);
     route("delete 10.62.0.0/16 table 25193");
     // Nothing more is told meanwhile.
+    wait_for("the status to say so", || {
+        let said = alone.status(&world);
+        said.contains("routes       as they were, and tried again").then_some(()).ok_or(said)
+    });
     wait_for("attempts", || {
         let said = alone.said();
         let attempts = said.matches("interception cannot be mended").count();
@@ -158,6 +169,21 @@ fn routes_that_change_are_followed_and_what_fails_is_tried_again() {
         let said = alone.said();
         said.contains("rules and routes are as they should be").then_some(()).ok_or(said)
     });
+    let status = alone.status(&world);
+    assert!(!status.contains("as they were"), "{status}");
+}
+
+#[test]
+fn without_its_devices_the_gateway_ends_with_an_error() {
+    if !root() {
+        return;
+    }
+    let world = network(Plan::default());
+    let mut alone = Alone::start(&world, &world.gwa, &guide());
+    must(&world.gwa, "ip link delete bp-split-out");
+    let outcome = alone.program.wait_until_ended(PATIENCE);
+    let said = alone.said();
+    assert!(!outcome.success() && said.contains("the TUN device is gone"), "{outcome}\n{said}");
 }
 
 #[test]
@@ -219,11 +245,7 @@ fn a_transfer_over_a_lossy_satellite_is_much_faster_with_one_gateway() {
     let counted = must(&world.gwa, "nft list ruleset");
     assert!(counted.contains("bp-split-out"), "{counted}");
     // `status` shows the link, which has no session.
-    let mut status = world.gwa.command(env!("CARGO_BIN_EXE_bentpipe"));
-    let socket = world.dir("alone").join("admin");
-    let shown = crate::harness::said(&crate::harness::run(
-        status.arg("status").arg("--socket").arg(socket),
-    ));
+    let shown = alone.status(&world);
     assert!(shown.contains("peer internet, split at this end alone"), "{shown}");
     assert!(shown.contains(&format!(" {} in all", 1 + more)), "{shown}");
     drop(alone);

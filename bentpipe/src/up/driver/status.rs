@@ -39,7 +39,11 @@ impl Driver {
                 lan: node.lan.clone(),
                 own: node.own,
                 proxy: node.proxy.map(|p| p.to_string()),
-                trouble: self.mending.trouble().map(str::to_owned),
+                trouble: self
+                    .mending
+                    .trouble()
+                    .map(str::to_owned)
+                    .or_else(|| self.one_sided.as_ref()?.trouble()),
                 shards: 1 + self.others.len() as u64,
                 strangers: all.strangers,
                 dropped: all.dropped,
