@@ -16,11 +16,12 @@
 
 mod openings;
 mod pump;
+mod sharing;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use ::plan::Plan;
@@ -43,6 +44,7 @@ use crate::which_link::link_of;
 use openings::{Ends, Openings};
 use pump::{PIECE, Pair, Turn};
 use relay::ResetReason;
+use sharing::Sharing;
 
 /// What the poller's numbers mean.
 const OUT: u64 = 0;
@@ -58,9 +60,6 @@ const CONNECTIONS: u64 = 16;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the link's rate is divided anew.
 const SHARING: Duration = Duration::from_millis(100);
-/// Of the rate, in thousandths, the legs' paces together: what is left is for SYNs, ACKs and
-/// repeats, and keeps the modem's queue empty.
-const PACED: u64 = 995;
 /// Packets read from a device before connections have their turn.
 const PACKETS: usize = 256;
 /// The most that the kernel may keep for one leg each way.
@@ -185,10 +184,7 @@ struct Link {
     config: SplitLink,
     plan: Plan,
     leg: TcpOptions,
-    /// Connections with something under way, as far as is known.
-    busy: BTreeSet<u64>,
-    /// The pace of each when it was last divided.
-    pace: u64,
+    sharing: Sharing,
 }
 
 /// The server is being asked.
@@ -306,7 +302,7 @@ impl Engine {
             return Some(Duration::ZERO);
         }
         let now = self.clock.now();
-        let is_busy = self.links.iter().any(|link| !link.busy.is_empty());
+        let is_busy = self.links.iter().any(|link| !link.sharing.is_idle());
         let sharing = is_busy.then(|| (self.shared_at + SHARING).since(now));
         let openings = (!self.openings.is_empty()).then(|| Duration::from_secs(1));
         let listeners = self.listeners.poll_timeout().map(|at| at.since(now));
@@ -487,7 +483,7 @@ impl Engine {
                 self.openings.remove(&opening.ends);
             }
             Connection::Joined { link, .. } => {
-                self.links[*link].busy.remove(&id);
+                self.links[*link].sharing.remove(id);
                 self.links[*link].counters.open.fetch_sub(1, Ordering::SeqCst);
                 if self.drains.load(Ordering::SeqCst) {
                     self.news.wake();
@@ -528,7 +524,7 @@ impl Engine {
             return;
         }
         let pair = Box::new(Pair::new(client, server));
-        let _ = pair.sides[leg].stream.set_pace(self.links[link].pace);
+        let _ = pair.sides[leg].stream.set_pace(self.links[link].sharing.pace());
         self.connections.insert(id, Connection::Joined { pair, link, leg });
         let counters = &self.links[link].counters;
         counters.open.fetch_add(1, Ordering::SeqCst);
@@ -547,7 +543,7 @@ impl Engine {
     /// Gives every connection that has news one turn.
     fn work(&mut self) {
         for _ in 0..self.queue.len() {
-            let Some(id) = self.queue.pop_front() else { return };
+            let Some(id) = self.queue.pop_front() else { break };
             let Some(Connection::Joined { pair, link, leg }) = self.connections.get_mut(&id) else {
                 continue;
             };
@@ -555,9 +551,10 @@ impl Engine {
             // Towards the leg flows what comes from the other side.
             let before = pair.bytes()[1 - *leg];
             let turn = pair.turn(&mut self.buffer);
-            let link = &mut self.links[*link];
-            if pair.bytes()[1 - *leg] > before && link.busy.insert(id) {
-                link.divide(&self.connections);
+            if pair.bytes()[1 - *leg] > before
+                && let Some(pace) = self.links[*link].sharing.begin(id)
+            {
+                let _ = pair.sides[*leg].stream.set_pace(pace);
             }
             match turn {
                 Turn::Rests => {}
@@ -566,6 +563,9 @@ impl Engine {
                     self.forget(id);
                 }
             }
+        }
+        for link in &mut self.links {
+            link.sharing.settle(|id, pace| set_pace(&self.connections, id, pace));
         }
     }
 
@@ -577,11 +577,11 @@ impl Engine {
         }
         self.shared_at = now;
         for link in &mut self.links {
-            let before = link.busy.len();
-            link.busy.retain(|id| is_under_way(self.connections.get(id)));
-            if link.busy.len() < before {
-                link.divide(&self.connections);
-            }
+            let connections = &self.connections;
+            link.sharing.look(
+                |id| is_under_way(connections.get(&id)),
+                |id, pace| set_pace(connections, id, pace),
+            );
         }
         let late = |opening: &u64| match &self.connections[opening] {
             Connection::Opening(o) => o.until <= now,
@@ -601,6 +601,13 @@ fn is_under_way(connection: Option<&Connection>) -> bool {
             pair.sides[*leg].stream.unacknowledged().is_ok_and(|bytes| bytes > 0)
         }
         _ => false,
+    }
+}
+
+/// Sets the pace of a connection's leg.
+fn set_pace(connections: &BTreeMap<u64, Connection>, id: u64, pace: u64) {
+    if let Some(Connection::Joined { pair, leg, .. }) = connections.get(&id) {
+        let _ = pair.sides[*leg].stream.set_pace(pace);
     }
 }
 
@@ -629,8 +636,8 @@ impl Link {
             receive_buffer: Some(buffer(plan.receive.window)),
             ..TcpOptions::default()
         };
-        let pace = pace(&plan, 1);
-        Link { counters: Arc::default(), config, plan, leg, busy: BTreeSet::new(), pace }
+        let sharing = Sharing::of(&plan);
+        Link { counters: Arc::default(), config, plan, leg, sharing }
     }
 
     fn told(&self) -> OneSidedStatus {
@@ -654,24 +661,6 @@ impl Link {
             packets: [send.tcp_packet, receive.tcp_packet],
         }
     }
-
-    /// Divides the link's rate among those who use it.
-    fn divide(&mut self, connections: &BTreeMap<u64, Connection>) {
-        self.pace = pace(&self.plan, self.busy.len());
-        for id in &self.busy {
-            if let Some(Connection::Joined { pair, leg, .. }) = connections.get(id) {
-                let _ = pair.sides[*leg].stream.set_pace(self.pace);
-            }
-        }
-    }
-}
-
-/// Bytes of content a second for each of `legs`, where together they fill the link.
-fn pace(plan: &Plan, legs: usize) -> u64 {
-    let line = u64::from(plan.send.tcp_packet) + u64::from(plan.link.framing);
-    let rate = plan.link.send.as_bps() / 8;
-    let content = u128::from(rate) * u128::from(plan.send.mss()) / u128::from(line);
-    (content as u64 * PACED / 1000 / legs.max(1) as u64).max(1)
 }
 
 /// Connects, as `from` where that is possible.
@@ -694,28 +683,4 @@ fn connect(
             ResetReason::Exhausted
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use units::BitRate;
-
-    #[test]
-    fn legs_share_the_links_rate_and_leave_a_little() {
-        let profile = crate::config::Profile::find("t1-geo").expect("a profile");
-        let plan = Plan::of(::plan::Link {
-            send: profile.forward,
-            receive: profile.back,
-            delay: profile.delay,
-            ber: profile.ber,
-            loss: profile.loss,
-            mtu: profile.mtu,
-            framing: 0,
-            queue: None,
-        });
-        let full = BitRate::from_bps(pace(&plan, 1) * 8 * 1500 / 1448);
-        assert!(full < profile.forward && full.as_bps() * 100 > profile.forward.as_bps() * 98);
-        assert_eq!(pace(&plan, 4), pace(&plan, 1) / 4);
-    }
 }

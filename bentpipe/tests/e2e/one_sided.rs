@@ -15,8 +15,8 @@ use units::{BitRate, Ratio};
 
 use crate::documents::{GUIDE, put, toml};
 use crate::harness::{
-    Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings_over_losses, root, root_alone,
-    run, said, wait_for,
+    Daemon, LAN, PATIENCE, Plan, SATELLITE, World, must, pings_over_losses, root, root_alone, run,
+    said, wait_for,
 };
 use crate::tcp::{
     CLIENT, End, SERVER, SERVER_V6, accept, connect, end_within, expect, joined, listen, pattern,

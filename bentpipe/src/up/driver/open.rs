@@ -14,8 +14,8 @@ use os::tun::Tun;
 use relay::{Routes, Share};
 
 use super::{
-    ADMIN, Driver, INTERCEPT, KEPT, LISTENER_V4, LISTENER_V6, NEWS, ONE_SIDED, PROXY, PROXY_CLIENTS, SERVICES,
-    SIGNALS, SYNS, TUN, UpError,
+    ADMIN, Driver, INTERCEPT, KEPT, LISTENER_V4, LISTENER_V6, NEWS, ONE_SIDED, PROXY,
+    PROXY_CLIENTS, SERVICES, SIGNALS, SYNS, TUN, UpError,
 };
 use crate::admin;
 use crate::config::{Config, Peer};
