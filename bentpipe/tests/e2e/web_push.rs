@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -554,6 +555,107 @@ fn a_page_that_has_changed_a_little_costs_little_and_arrives_whole() {
         println!("{path} {version}: {crossed} bytes crossed, {first} for the first");
         assert!(crossed <= 5_000, "{path} {version}: {crossed}");
     }
+}
+
+/// Keeps an answer back until it is opened.
+struct Gate(Mutex<bool>, Condvar);
+
+impl Gate {
+    const fn closed() -> Gate {
+        Gate(Mutex::new(false), Condvar::new())
+    }
+
+    fn open(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let _open = self.1.wait_while(self.0.lock().unwrap(), |open| !*open).unwrap();
+    }
+}
+
+/// Only the hub says which page its request is for.
+fn is_push(head: &str) -> bool {
+    field(head, "referer").is_some()
+}
+
+/// Asks for an object, and waits until its server has been asked.
+fn ask_for(world: &World, server: &Server, path: &str) -> TcpStream {
+    let before = asked(server, path);
+    let mut stream = connect(&world.client, AT);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {AT}\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("a request");
+    wait_for("the server to be asked", || {
+        (asked(server, path) > before).then_some(()).ok_or(world.a.log())
+    });
+    stream
+}
+
+#[test]
+fn an_object_that_is_pushed_is_given_to_its_hosts_request_that_has_crossed() {
+    static OWN: Gate = Gate::closed();
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("push-crossed");
+    let server = Server::start(&world.server, |head, _| match head.split(' ').nth(1) {
+        Some("/page") => with("Content-Type: text/html\r\n", b"<img src=image>"),
+        _ if is_push(head) => sized(b"pushed".to_vec()),
+        _ => {
+            OWN.pass();
+            sized(b"asked".to_vec())
+        }
+    });
+    let mut own = ask_for(&world, &server, "/image");
+    get(&world, "", "/page");
+    read_head(&mut own).expect("an answer, although its server gives none");
+    expect(&mut own, b"pushed");
+    wait_for_count(&world.a, "push_used", 1);
+    OWN.open();
+    // The connection goes on.
+    show(&mut own, "/page");
+}
+
+#[test]
+fn an_object_that_its_host_was_sent_itself_does_not_cross_once_more_as_a_push() {
+    static OWN: Gate = Gate::closed();
+    static PUSHED: Gate = Gate::closed();
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("push-answered");
+    let server = Server::start(&world.server, |head, _| {
+        match (head.split(' ').nth(1), is_push(head)) {
+            (Some("/page"), _) => with("Content-Type: text/html\r\n", b"<img src=image>"),
+            (Some("/next"), _) => with("Content-Type: text/html\r\n", b"<img src=other>"),
+            (Some("/image"), true) => {
+                PUSHED.pass();
+                sized(b"pushed".to_vec())
+            }
+            (Some("/image"), false) => {
+                OWN.pass();
+                sized(b"asked".to_vec())
+            }
+            _ => sized(b"other".to_vec()),
+        }
+    });
+    let mut own = ask_for(&world, &server, "/image");
+    get(&world, "", "/page");
+    wait_for("the hub to ask for the page's object", || {
+        (asked(&server, "/image") == 2).then_some(()).ok_or(world.b.log())
+    });
+    OWN.open();
+    read_head(&mut own).expect("an answer");
+    expect(&mut own, b"asked");
+    PUSHED.open();
+    // What comes on the same stream behind it is there.
+    get(&world, "", "/next");
+    assert_eq!(get(&world, "", "/other"), "other");
+    wait_for_count(&world.a, "push_used", 1);
+    assert_eq!((service(&world.a).counters["pushed"], asked(&server, "/other")), (1, 1));
+    // Nobody waits for it either.
+    assert_eq!(get(&world, "", "/image"), "asked");
 }
 
 /// At 9,600 bit/s each piece of 4 KiB takes longer than the 3 s that requests wait on fast links.

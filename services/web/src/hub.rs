@@ -193,11 +193,18 @@ impl Hub {
             Err(why) => return Ok(failed(&why)),
         };
         let under_way = self.gateway.begin_request();
+        let may_be_pushed = push::fields::may_be_pushed(&request) && request.body().is_end_stream();
+        if may_be_pushed {
+            self.pushing.asked(&peer, way, &uri);
+        }
         let page = Page::asked(&self, &peer, way, &uri, request.headers_mut(), &ranks).await;
         let request = request.map(passing);
-        let key = (peer, way, name);
+        let key = (peer.clone(), way, name);
         match self.fetch(&key, &uri, request).await {
             Ok(answer) => {
+                if may_be_pushed {
+                    self.pushing.answered(&peer, way, &uri);
+                }
                 let answer = match page {
                     Some(page) => page.read_own(answer),
                     None => answer,

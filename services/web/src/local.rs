@@ -16,6 +16,16 @@ pub async fn unless<T>(
     .await
 }
 
+/// What comes of the one that is ready first. The other is given up.
+pub async fn sooner<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    std::future::poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Pending => other.as_mut().poll(context),
+        ready => ready,
+    })
+    .await
+}
+
 /// Runs hyper's tasks on this thread.
 #[derive(Clone, Copy)]
 pub struct Local;

@@ -249,7 +249,14 @@ impl Terminal {
             (self.gateway.begin_request(), self.loads.ask(&self.hosts, way.from, &request));
         let answer = match self.pushes.find(&peer, way, &mut request).await {
             Some(answer) => from(Source::Pushed, answer),
-            None => self.answer_or_ask(peer, key, request).await?,
+            None => {
+                let (pushes, head) = (self.pushes.clone(), pushes::head_of(&request));
+                let asking = self.answer_or_ask(peer.clone(), key, request);
+                match head {
+                    Some(head) => pushes.or_meanwhile((&peer, way), &head, asking).await?,
+                    None => asking.await?,
+                }
+            }
         };
         Ok(asked.answered(answer).map(|body| body::keeping(body, under_way)))
     }

@@ -70,14 +70,25 @@ impl Pushing {
         Pushing { budget, urgent, images, pages, versions, places, packers }
     }
 
-    /// A host asks for this itself: no page need bring it.
-    fn asked(&self, peer: &str, way: Way, uri: &Uri) {
+    /// A host asks for this itself: no page need begin to fetch it.
+    pub fn asked(&self, peer: &str, way: Way, uri: &Uri) {
         let name = name_of(uri);
-        for page in self.pages.borrow().iter().filter_map(Weak::upgrade) {
-            if *page.peer == *peer && page.way.from == way.from {
-                page.plan.borrow_mut().asked(&name);
-            }
+        self.pages_of(peer, way).iter().for_each(|page| page.plan.borrow_mut().asked(&name));
+    }
+
+    /// A host is sent its own answer: what is still being fetched of the same does not cross, too.
+    pub fn answered(&self, peer: &str, way: Way, uri: &Uri) {
+        let name = name_of(uri);
+        for page in self.pages_of(peer, way) {
+            let running = page.running.borrow();
+            running.get(&name).filter(|it| !it.is_sent).iter().for_each(|it| it.task.abort());
         }
+    }
+
+    fn pages_of(&self, peer: &str, way: Way) -> Vec<Rc<Page>> {
+        let pages = self.pages.borrow();
+        let its = |page: &Rc<Page>| *page.peer == *peer && page.way.from == way.from;
+        pages.iter().filter_map(Weak::upgrade).filter(its).collect()
     }
 }
 
@@ -89,6 +100,12 @@ impl Pushing {
             page.stop();
         }
     }
+}
+
+struct Running {
+    task: AbortHandle,
+    /// Its answer is on its way to the terminal.
+    is_sent: bool,
 }
 
 /// A page, while its objects are fetched and sent.
@@ -107,8 +124,8 @@ pub struct Page {
     /// Other hosts whose address is known.
     others: RefCell<BTreeMap<String, SocketAddr>>,
     is_over: Cell<bool>,
-    /// What is fetched just now, by name.
-    running: RefCell<BTreeMap<String, AbortHandle>>,
+    /// What is fetched or sent just now, by name.
+    running: RefCell<BTreeMap<String, Running>>,
     /// A page that the terminal has, too.
     base: Option<(Digest, Bytes)>,
     /// One of those whose objects are sent.
@@ -128,7 +145,6 @@ impl Page {
         ranks: &Ranks,
     ) -> Option<Rc<Page>> {
         let pushing = &hub.pushing;
-        pushing.asked(peer, way, uri);
         let (base, ask) = (delta::take_base(fields), fields::take_ask(fields));
         let Ask { page: number, bytes, held, had } = ask?;
         let url = Url::parse(&uri.to_string()).ok()?;
@@ -258,8 +274,10 @@ impl Page {
             let next = self.plan.borrow_mut().start();
             let Some(wanted) = next else { return };
             let name = wanted.name.clone();
-            let task = spawn_local(self.clone().push(wanted));
-            self.running.borrow_mut().insert(name, task.abort_handle());
+            // Made here: a task may be aborted before it begins.
+            let done = Done(self.clone(), name.clone());
+            let task = spawn_local(self.clone().push(wanted, done)).abort_handle();
+            self.running.borrow_mut().insert(name, Running { task, is_sent: false });
         }
     }
 
@@ -270,8 +288,8 @@ impl Page {
         }
         let mut names = self.plan.borrow_mut().stop();
         let running = std::mem::take(&mut *self.running.borrow_mut());
-        for (name, task) in running {
-            task.abort();
+        for (name, it) in running {
+            it.task.abort();
             names.push(name);
         }
         Counted::more(&self.hub.counted.push_stopped, names.len());
@@ -305,9 +323,8 @@ impl Page {
     }
 
     /// Fetches an object and sends it.
-    async fn push(self: Rc<Page>, wanted: Wanted) {
+    async fn push(self: Rc<Page>, wanted: Wanted, _done: Done) {
         let _under_way = self.hub.gateway.begin_request();
-        let _done = Done(self.clone(), wanted.name.clone());
         if self.send(&wanted).await.is_err() {
             self.clone().withdraw(vec![wanted.name]).await;
         }
@@ -353,6 +370,9 @@ impl Page {
             false => exchange::Kind::Open,
         };
         let sender = self.sender(wanted.kind, says).await?;
+        if let Some(it) = self.running.borrow_mut().get_mut(&wanted.name) {
+            it.is_sent = true;
+        }
         Local::spawn(hold(sender, request, is_wanted, self.hub.gateway.begin_request()));
         // The next one follows when this is on its way; what becomes of it is a round trip away.
         let _ = when_gone.await;

@@ -192,6 +192,14 @@ impl<T: Clone> Shelf<T> {
         }
     }
 
+    /// Its host has the object otherwise: nobody waits for it any more. False: nobody did.
+    pub fn give_up(&mut self, key: &Key) -> bool {
+        let promised = self.things.get(key).filter(|thing| thing.here.is_none());
+        let page = promised.map(|thing| thing.page);
+        page.iter().for_each(|page| self.withdraw(&key.peer, *page, vec![key.name.clone()]));
+        page.is_some()
+    }
+
     /// An object has begun to come, whose fields have so many bytes. `None`: nobody wants it.
     pub fn arrive(
         &mut self,
@@ -371,6 +379,19 @@ mod tests {
         shelf.promise(page, vec![it.name.clone()], 7 * S);
         shelf.lose("shore");
         assert_eq!(shelf.look(&it, TO, 7 * S, PATIENCE), Look::Nothing);
+    }
+
+    #[test]
+    fn nobody_waits_for_what_its_host_was_given_otherwise() {
+        let (mut shelf, page) = shelf();
+        let (it, here) = (key("10.1.0.2", "a.test/x"), key("10.1.0.2", "a.test/here"));
+        shelf.promise(page, vec![it.name.clone(), here.name.clone()], S);
+        shelf.arrive(("shore", page), here.name.clone(), TO, ("x", 0), S);
+        assert!(shelf.give_up(&it) && !shelf.give_up(&it) && !shelf.give_up(&here));
+        assert_eq!(shelf.look(&it, TO, S, PATIENCE), Look::Nothing);
+        assert_eq!(shelf.look(&here, TO, S, PATIENCE), Look::Here("x", page));
+        // What had left the hub before is taken as ever.
+        assert!(shelf.arrive(("shore", page), it.name.clone(), TO, ("x", 0), S).is_some());
     }
 
     /// At 2,400 bit/s a page of 20 kB takes more than a minute, and each piece of it 13.7 s.

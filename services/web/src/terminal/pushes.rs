@@ -31,15 +31,16 @@ use hyper::service::service_fn;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::Inspection;
 use super::visits::Visits;
+use super::{Inspection, from};
 use crate::body::{self, Body, Broken};
 use crate::client::Received;
 use crate::counted::Counted;
 use crate::exchange;
 use crate::gateway::Gateway;
 use crate::hosts::Hosts;
-use crate::local::Local;
+use crate::loads::Source;
+use crate::local::{Local, sooner};
 use crate::socket::{Socket, watched};
 use crate::store::{Found, Keep, Store};
 use crate::tray::{Tray, Unread};
@@ -204,23 +205,16 @@ impl Pushes {
     ) -> Option<Response<Body>> {
         fields::clear(request.headers_mut());
         delta::clear(request.headers_mut());
-        if !fields::may_be_pushed(request) || !request.body().is_end_stream() {
+        if !is_for_pushed(request) {
             return None;
         }
         let key = Key { peer: peer.to_owned(), from: way.from, name: name_of(request.uri()) };
         loop {
             let changed = self.changed.notified();
-            // Borrowed for this look only.
-            let look = self.shelf.borrow().look(&key, way.to, self.now(), self.patience(peer));
-            match look {
+            match self.look(&key, way) {
                 Look::Nothing => return None,
                 Look::Coming(_) if self.gateway.is_down(peer) => return None,
-                Look::Here(Here::Pushed(tray), page) => {
-                    return self.give(&key, page, tray, request);
-                }
-                Look::Here(Here::Kept(found), page) => {
-                    return self.give_kept(&key, page, &found, request);
-                }
+                Look::Here(here, page) => return self.give(&key, page, here, request),
                 Look::Coming(until) => {
                     let _ = timeout_at(self.started + until, changed).await;
                 }
@@ -228,16 +222,62 @@ impl Pushes {
         }
     }
 
-    fn patience(&self, peer: &str) -> Duration {
-        shelf::patience(self.gateway.rate(peer), self.gateway.round_trip(peer))
+    /// The answer to a request that crosses, or the same if that is pushed before the answer
+    /// comes: then the request is broken off.
+    pub async fn or_meanwhile(
+        &self,
+        (peer, way): (&str, Way),
+        request: &Request<()>,
+        asking: impl Future<Output = Result<Response<Body>, String>>,
+    ) -> Result<Response<Body>, String> {
+        let key = Key { peer: peer.to_owned(), from: way.from, name: name_of(request.uri()) };
+        let pushed = async {
+            loop {
+                let changed = self.changed.notified();
+                if let Look::Here(here, page) = self.look(&key, way)
+                    && let Some(answer) = self.give(&key, page, here, request)
+                {
+                    return Ok(from(Source::Pushed, answer));
+                }
+                changed.await;
+            }
+        };
+        let answered = async {
+            let answer = asking.await?;
+            // The hub does not push it any more.
+            if self.shelf.borrow_mut().give_up(&key) {
+                self.changed.notify_waiters();
+            }
+            Ok(answer)
+        };
+        sooner(answered, pushed).await
     }
 
-    fn give(
+    fn look(&self, key: &Key, way: Way) -> Look<Here> {
+        let patience =
+            shelf::patience(self.gateway.rate(&key.peer), self.gateway.round_trip(&key.peer));
+        self.shelf.borrow().look(key, way.to, self.now(), patience)
+    }
+
+    fn give<B>(
+        &self,
+        key: &Key,
+        page: u64,
+        here: Here,
+        request: &Request<B>,
+    ) -> Option<Response<Body>> {
+        match here {
+            Here::Pushed(tray) => self.give_pushed(key, page, tray, request),
+            Here::Kept(found) => self.give_kept(key, page, &found, request),
+        }
+    }
+
+    fn give_pushed<B>(
         &self,
         key: &Key,
         page: u64,
         tray: Rc<Tray>,
-        request: &Request<Incoming>,
+        request: &Request<B>,
     ) -> Option<Response<Body>> {
         let suits = |it: &mut bentpipe_web::push::shelf::Page| {
             fields::suits(&it.asked_with(&key.name), request.headers(), &tray.fields)
@@ -264,12 +304,12 @@ impl Pushes {
         Some(answer)
     }
 
-    fn give_kept(
+    fn give_kept<B>(
         &self,
         key: &Key,
         page: u64,
         found: &Found,
-        request: &Request<Incoming>,
+        request: &Request<B>,
     ) -> Option<Response<Body>> {
         let stored = &found.stored;
         let mut shelf = self.shelf.borrow_mut();
@@ -517,6 +557,21 @@ impl Pushes {
             }
         }
     }
+}
+
+fn is_for_pushed(request: &Request<Incoming>) -> bool {
+    fields::may_be_pushed(request) && request.body().is_end_stream()
+}
+
+/// The request, if it may be answered with what was pushed.
+pub fn head_of(request: &Request<Incoming>) -> Option<Request<()>> {
+    is_for_pushed(request).then(|| {
+        let mut head = Request::new(());
+        *head.uri_mut() = request.uri().clone();
+        *head.headers_mut() = request.headers().clone();
+        *head.extensions_mut() = request.extensions().clone();
+        head
+    })
 }
 
 /// When a stream of this peer's is no more, however it ends, no promise holds.
