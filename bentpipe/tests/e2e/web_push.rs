@@ -242,14 +242,26 @@ fn what_is_too_much_is_asked_for_by_the_host_and_push_can_be_off() {
 
 #[test]
 fn where_bytes_cost_money_nothing_is_pushed() {
+    nothing_is_pushed("push-paid", "per_megabyte = \"5\"");
+}
+
+#[test]
+fn where_time_costs_money_nothing_is_pushed() {
+    nothing_is_pushed("push-timed", "per_minute = \"5\"");
+}
+
+/// Over a line at this price.
+fn nothing_is_pushed(label: &str, price: &str) {
     if !root() {
         return;
     }
-    let (mut world, _programs) = world("push-paid");
+    let (mut world, _programs) = world(label);
     world.a.signal("TERM");
     world.a.wait_until_ended();
-    let line = "[peer.line]\nraise = \"true\"\ndrop = \"true\"\nidle = \"60s\"\n\
-                tariff = { currency = \"USD\", per_megabyte = \"5\" }\n";
+    let line = format!(
+        "[peer.line]\nraise = \"true\"\ndrop = \"true\"\nidle = \"60s\"\n\
+         tariff = {{ currency = \"USD\", {price} }}\n"
+    );
     world.a.configure(|s| s.peer = format!("{line}{}", s.peer));
     world.a.start();
     world.a.wait_for_log("bentpipe is up");

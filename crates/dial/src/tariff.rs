@@ -122,6 +122,11 @@ impl Rates {
         !self.per_megabyte.is_zero() || !self.per_call.is_zero() || !self.bands.is_empty()
     }
 
+    /// Does a minute cost something at any time of the week?
+    pub fn bills_time(&self) -> bool {
+        self.bands.iter().any(|band| !band.per_minute.is_zero())
+    }
+
     /// What the call costs so far. A call that exists has begun its first step of time.
     pub fn price(&self, call: &Call) -> Money {
         let time = self.time_price(call.start, self.steps(call.elapsed));

@@ -148,6 +148,9 @@ pub struct Link {
     /// as this node's file says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<u64>,
+    /// Its minutes cost money, and so does the time that bytes take.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub billed_by_time: bool,
     /// QUIC towards this peer is refused: hosts are to take TCP.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refuses_quic: bool,

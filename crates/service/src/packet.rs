@@ -120,7 +120,7 @@ mod tests {
                 |(peer, rate, price, service)| {
                     let state = LinkState::Silent;
                     let (rtt_us, refuses_quic) = (rate / 2, rate % 2 == 1);
-                    let uncompressed = rate % 3 == 1;
+                    let (uncompressed, billed_by_time) = (rate % 3 == 1, rate % 5 == 1);
                     Event::Link(Link {
                         peer,
                         state,
@@ -128,6 +128,7 @@ mod tests {
                         rtt_us,
                         service,
                         price,
+                        billed_by_time,
                         refuses_quic,
                         uncompressed,
                     })

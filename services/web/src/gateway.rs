@@ -83,7 +83,7 @@ struct Peer {
     is_dark: bool,
     /// From here to there and back.
     round_trip: Duration,
-    /// Its link has a price for bytes.
+    /// Its link has a price for bytes, or for the time that they take.
     bills: bool,
     /// Its link does not compress what crosses.
     is_uncompressed: bool,
@@ -219,7 +219,7 @@ impl Gateway {
                     is_down: link.state == LinkState::Down,
                     is_dark: link.state != LinkState::Up,
                     round_trip: Duration::from_micros(link.rtt_us),
-                    bills: link.price.is_some(),
+                    bills: link.price.is_some() || link.billed_by_time,
                     is_uncompressed: link.uncompressed,
                     rate: link.rate,
                 };

@@ -33,7 +33,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Over a link that bills bytes, or does not.
+    /// Over a link that bills bytes or time, or neither.
     pub fn over(self, bills: bool) -> u64 {
         if bills { self.paid.min(self.free) } else { self.free }
     }

@@ -7,6 +7,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use dial::money::Money;
+use dial::tariff::Rates;
 use link::PeerId;
 use link::session::PathHealth;
 use os::closing::Shared;
@@ -510,13 +512,16 @@ impl Shard {
             (true, _) => LinkState::Silent,
             (false, _) => LinkState::Down,
         };
+        let rates = self.rates_of(now, id);
+        let per_megabyte = rates.map(|rates| rates.per_megabyte).filter(|price| !price.is_zero());
         Some(Link {
             peer: peer.config.name.clone(),
             state,
             rate: endpoint.rate(id).as_bps(),
             rtt_us: session.map_or(0, |s| s.rtt().as_micros()),
             service: self.relay.peer_has_service(now, id, service),
-            price: self.price_of_bytes(now, id),
+            price: per_megabyte.map(Money::as_micros),
+            billed_by_time: rates.is_some_and(Rates::bills_time),
             refuses_quic: peer.config.refuse_quic,
             uncompressed: !peer.config.compress
                 || session
@@ -577,6 +582,7 @@ fn is_news(told: &Link, link: &Link) -> bool {
         || told.state != link.state
         || told.service != link.service
         || told.price != link.price
+        || told.billed_by_time != link.billed_by_time
         || told.refuses_quic != link.refuses_quic
         || told.uncompressed != link.uncompressed
         || apart(told.rate, link.rate)

@@ -6,6 +6,7 @@ use control::{LineCommand, LineReport};
 use dial::books::Host;
 use dial::manager::{CarrierId, Command, Event, Work};
 use dial::rules::Flow;
+use dial::tariff::Rates;
 use link::PeerId;
 use link::keys::PublicKey;
 use link::session::ClassId;
@@ -71,18 +72,16 @@ impl Shard {
         self.lines.iter().find(|line| line.peer == id)?.ledger.trouble()
     }
 
-    /// What 1,000,000 bytes over the link to this peer cost, in millionths of the currency, by the
-    /// carrier by which everything goes now, or by the line that would be raised where nothing
-    /// does. Such as
-    /// a monthly price includes count, too: they are used up.
-    pub(in crate::up::shard) fn price_of_bytes(&self, now: Instant, id: PeerId) -> Option<u64> {
+    /// The prices of the carrier by which everything goes to this peer now, or of the line that
+    /// would be raised where nothing does. Bytes that a monthly price includes cost as others do:
+    /// they are used up.
+    pub(in crate::up::shard) fn rates_of(&self, now: Instant, id: PeerId) -> Option<&Rates> {
         let line = self.lines.iter().find(|line| line.peer == id)?;
         let paths = self.relay.endpoint.paths(now, id);
         let active = paths.iter().find(|path| path.is_active && line.carries());
         let carrier = active.map_or(line.shown(), |path| line.carrier_of(path).0);
         let carrier = line.settings.manager.carriers.get(carrier)?;
-        let price = carrier.tariff.rates(line.manager.zone()).per_megabyte;
-        (!price.is_zero()).then(|| price.as_micros())
+        Some(carrier.tariff.rates(line.manager.zone()))
     }
 
     /// Has the peer a line that has to be raised before anything is carried?
