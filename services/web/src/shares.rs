@@ -2,12 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use tokio::task::{AbortHandle, spawn_local};
+use units::host_in_network;
 
-/// Places of a kind, by who holds them. A holder, which is a peer or a host, has no more of them
-/// than are free, so that some are left for whoever comes next.
+/// Places of a kind, by who holds them, a peer or a host. The first has half of them at most, and
+/// each of the next less, by the square of what is free: a dozen that take all they can leave one in
+/// twenty. Who has none gets one while there is any.
 pub struct Places<H: Ord = Rc<str>> {
     most: usize,
     taken: RefCell<BTreeMap<H, usize>>,
@@ -31,7 +34,9 @@ impl<H: Ord + Clone> Places<H> {
         let mut taken = self.taken.borrow_mut();
         let free = self.most.saturating_sub(taken.values().sum());
         let its = taken.get(holder).copied().unwrap_or(0);
-        if its + 2 * weight > free {
+        let left = free.checked_sub(weight)?;
+        let has_part = (its + weight).saturating_mul(self.most) > 2 * left.saturating_mul(left);
+        if has_part && its + weight > 1 {
             return None;
         }
         taken.insert(holder.clone(), its + weight);
@@ -48,6 +53,51 @@ impl<H: Ord> Drop for Place<H> {
                 taken.remove(&self.holder);
             }
         }
+    }
+}
+
+/// Places of hosts. In IPv6 a network of 64 bits holds them as one host does, because one may have
+/// as many addresses of it as it likes; among its addresses they are divided once more.
+pub struct HostPlaces {
+    networks: Rc<Places<IpAddr>>,
+    hosts: RefCell<BTreeMap<IpAddr, Rc<Places<IpAddr>>>>,
+}
+
+/// One of them, until it is dropped: the network's, and the address's in it.
+pub struct HostPlace {
+    _of_network: Place<IpAddr>,
+    _of_host: Option<Place<IpAddr>>,
+}
+
+impl HostPlaces {
+    /// So many.
+    pub fn new(most: usize) -> HostPlaces {
+        HostPlaces { networks: Places::new(most), hosts: RefCell::default() }
+    }
+
+    /// One of them. `None`: the host, or its network, has its part.
+    pub fn take(&self, host: IpAddr) -> Option<HostPlace> {
+        let network = holder(host);
+        let _of_network = self.networks.take(&network, 1)?;
+        let _of_host = match network.is_ipv6() {
+            true => Some(self.in_network(network).take(&host, 1)?),
+            false => None,
+        };
+        Some(HostPlace { _of_network, _of_host })
+    }
+
+    fn in_network(&self, network: IpAddr) -> Rc<Places<IpAddr>> {
+        let mut all = self.hosts.borrow_mut();
+        all.retain(|_, places| Rc::strong_count(places) > 1);
+        all.entry(network).or_insert_with(|| Places::new(self.networks.most / 2)).clone()
+    }
+}
+
+/// What a host counts as: its address, or its network of 64 bits in IPv6.
+pub fn holder(host: IpAddr) -> IpAddr {
+    match host.to_canonical() {
+        IpAddr::V6(_) => host_in_network(host).0,
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -80,7 +130,7 @@ mod tests {
     fn whoever_takes_all_that_he_can_leaves_something_to_the_next() {
         let places = Places::new(256);
         let mut all = Vec::new();
-        for (peer, most) in [("evil", 128), ("worse", 64), ("worst", 32), ("ship", 16)] {
+        for (peer, most) in [("evil", 128), ("worse", 48), ("worst", 24), ("ship", 13)] {
             let peer: Rc<str> = peer.into();
             let its: Vec<_> = (0..1000).map_while(|_| places.take(&peer, 1)).collect();
             assert_eq!(its.len(), most);
@@ -93,12 +143,39 @@ mod tests {
     }
 
     #[test]
-    fn hosts_have_their_parts_as_peers_do() {
+    fn eighty_who_take_all_that_they_can_leave_the_next_one_a_place() {
         let places = Places::new(3000);
-        let host = |n: u8| std::net::IpAddr::from([10, 1, 0, n]);
-        let its: Vec<_> = (0..3000).map_while(|_| places.take(&host(2), 1)).collect();
-        assert_eq!(its.len(), 1500);
-        assert!(places.take(&host(2), 1).is_none() && places.take(&host(3), 1).is_some());
+        let host = |n: u32| IpAddr::from(n.to_be_bytes());
+        let take = |n: u32, most: usize| {
+            (0..most).map_while(|_| places.take(&host(n), 1)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = (0..12).map(|n| take(n, 3000)).collect();
+        assert_eq!(all[0].len(), 1500);
+        let free = 3000 - all.iter().map(Vec::len).sum::<usize>();
+        assert!(free >= 150, "{free}");
+        assert_eq!(take(12, 6).len(), 6, "what a browser opens");
+        all.extend((12..81).map(|n| take(n, 3000)));
+        assert!(all.iter().all(|its| !its.is_empty()));
+    }
+
+    #[test]
+    fn a_host_with_many_addresses_of_its_network_has_the_part_of_one() {
+        let places = HostPlaces::new(3000);
+        let own = |n: u128| IpAddr::from((0xfd01_u128 << 112 | n).to_be_bytes());
+        let take = |host: IpAddr| (0..3000).map_while(|_| places.take(host)).collect::<Vec<_>>();
+        let its: Vec<_> = (0..100).map(|n| take(own(n))).collect();
+        assert_eq!(its.iter().map(Vec::len).sum::<usize>(), 1500);
+        // One address of a network leaves something to the others in it.
+        assert_eq!(its[0].len(), 750);
+        assert!(its[..30].iter().all(|its| !its.is_empty()));
+        for other in ["10.1.0.2", "fd02::1"] {
+            assert!(take(other.parse().unwrap()).len() > 100, "{other}");
+        }
+        drop(its);
+        assert_eq!(take("10.1.0.2".parse().unwrap()).len(), 1500);
+        assert_eq!(take("::ffff:10.1.0.2".parse().unwrap()).len(), 1500, "the same one");
+        drop(places.take("fd03::1".parse().unwrap()));
+        assert!(places.networks.taken.borrow().is_empty() && places.hosts.borrow().len() == 1);
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::gateway::Gateway;
 use crate::hosts::Hosts;
 use crate::loads::{Loads, Source};
 use crate::local::Local;
-use crate::shares::Places;
+use crate::shares::HostPlaces;
 use crate::socket::{Socket, watched};
 use crate::store::Store;
 pub use inspected::Inspection;
@@ -54,7 +54,7 @@ const BUFFER: usize = 64 << 10;
 /// How often it is looked whether an exchange still stands that waits for the link.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Hosts' connections at once, of which one host alone has half. More are carried as plain streams.
+/// Hosts' connections at once, of which one host alone, or one /64, has half. More are carried as plain streams.
 const CONNECTIONS: usize = 3000;
 
 /// The terminal's part.
@@ -68,9 +68,9 @@ pub struct Terminal {
     pub loads: Rc<Loads>,
     /// Answers that are validated while their hosts have them already.
     meanwhile: RefCell<BTreeSet<u64>>,
-    places: Rc<Places<IpAddr>>,
+    places: HostPlaces,
     /// Of connections that say nothing.
-    silent: Rc<Places<IpAddr>>,
+    silent: HostPlaces,
     servers: Rc<Servers>,
     visits: Rc<Visits>,
     logins: Logins,
@@ -102,8 +102,8 @@ impl Terminal {
             hosts,
             loads,
             meanwhile,
-            places: Places::new(CONNECTIONS),
-            silent: Places::new(SILENT),
+            places: HostPlaces::new(CONNECTIONS),
+            silent: HostPlaces::new(SILENT),
             servers,
             visits,
             logins: Logins::default(),
@@ -114,15 +114,15 @@ impl Terminal {
     /// Serves a host's connection, of which so much was read, or gives it back.
     pub async fn serve(self: Rc<Terminal>, it: Accepted, read: Vec<u8>, socket: OwnedFd) {
         let Ok(stream) = watched(socket) else { return };
-        let host = it.client.ip().to_canonical();
-        let place = self.places.take(&host, 1).filter(|_| self.gateway.serves(&it.peer));
+        let host = it.client.ip();
+        let place = self.places.take(host).filter(|_| self.gateway.serves(&it.peer));
         let (mut verdict, mut read) = match place {
             Some(_) => {
                 let speak_http = || {
                     let knows = it.name.is_none() && self.gateway.serves(&it.peer);
                     knows && self.servers.speak_http(&it.peer, it.server)
                 };
-                let wait = || self.silent.take(&host, 1);
+                let wait = || self.silent.take(host);
                 first_bytes(&stream, read, wait, speak_http).await
             }
             None => (Verdict::Pass, read),

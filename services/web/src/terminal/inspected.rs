@@ -43,7 +43,7 @@ use crate::body::{self, Body};
 use crate::clock::calendar;
 use crate::counted::Counted;
 use crate::local::Local;
-use crate::shares::Places;
+use crate::shares::HostPlaces;
 use crate::socket::Socket;
 
 /// Certificates that are at hand.
@@ -54,7 +54,7 @@ const AT_HAND: Duration = Duration::from_secs(24 * 3600);
 const IDLE: Duration = Duration::from_secs(300);
 /// Requests of one connection at once.
 const REQUESTS: u32 = 128;
-/// Requests of all connections at once, of which one host alone has half.
+/// Requests of all connections at once, of which one host alone, or one /64, has half.
 const REQUESTS_OF_ALL: usize = 3000;
 /// Bytes that wait here of a request's body, or of an answer's.
 const BODY: u32 = 64 << 10;
@@ -66,7 +66,7 @@ pub struct Inspection {
     bypass: RefCell<List>,
     refused: RefCell<Refused>,
     acceptor: TlsAcceptor,
-    requests: Rc<Places<IpAddr>>,
+    requests: HostPlaces,
     started: Instant,
 }
 
@@ -109,7 +109,7 @@ impl Inspection {
             .with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (refused, started) = (RefCell::default(), Instant::now());
-        let (acceptor, requests) = (Arc::new(config).into(), Places::new(REQUESTS_OF_ALL));
+        let (acceptor, requests) = (Arc::new(config).into(), HostPlaces::new(REQUESTS_OF_ALL));
         Ok(Inspection { bypass, refused, acceptor, requests, started })
     }
 
@@ -256,8 +256,7 @@ impl Terminal {
         if is_web_socket(&request) {
             return Ok(opened.leave(Why::WebSocket));
         }
-        let Some(place) = opened.inspection.requests.take(&opened.way.from.to_canonical(), 1)
-        else {
+        let Some(place) = opened.inspection.requests.take(opened.way.from) else {
             let mut answer = Response::new(body::nothing());
             *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return Ok(answer);

@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use bentpipe_web::first::{MAX_HEAD, Verdict, judge};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::shares::Place;
+use crate::shares::HostPlace;
 
 /// A host that says nothing for so long may wait for the server to speak first.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const LATELY: Duration = Duration::from_secs(3600);
 /// Servers that are remembered.
 const SERVERS: usize = 4096;
-/// Connections that say nothing at once and are waited for; one host alone has half of them.
+/// Connections that say nothing at once and are waited for; one host alone, or one /64, has half.
 pub const SILENT: usize = 1000;
 
 type Key = (String, SocketAddr);
@@ -101,7 +101,7 @@ impl Drop for Asking {
 pub async fn first_bytes(
     stream: &TcpStream,
     mut read: Vec<u8>,
-    wait: impl Fn() -> Option<Place<IpAddr>>,
+    wait: impl Fn() -> Option<HostPlace>,
     makes_sense: impl Fn() -> bool,
 ) -> (Verdict, Vec<u8>) {
     match judge(&read) {
@@ -130,7 +130,7 @@ pub async fn first_bytes(
 /// Waits for the host to say something, or to end; false if its server may be the one to begin.
 async fn speaks(
     stream: &TcpStream,
-    wait: impl Fn() -> Option<Place<IpAddr>>,
+    wait: impl Fn() -> Option<HostPlace>,
     makes_sense: impl Fn() -> bool,
 ) -> bool {
     let mut byte = [0];
