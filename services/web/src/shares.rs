@@ -94,11 +94,16 @@ impl HostPlaces {
 }
 
 /// What a host counts as: its address, or its network of 64 bits in IPv6.
-pub fn holder(host: IpAddr) -> IpAddr {
+fn holder(host: IpAddr) -> IpAddr {
     match host.to_canonical() {
         IpAddr::V6(_) => host_in_network(host).0,
         address @ IpAddr::V4(_) => address,
     }
+}
+
+/// Its name.
+pub fn holder_of(host: IpAddr) -> Rc<str> {
+    holder(host).to_string().into()
 }
 
 /// Streams that peers open. Of each peer the newest few are served: one before them belongs to a

@@ -23,6 +23,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::clock::Clock;
 use crate::counted::Counted;
 use crate::local::Local;
+use crate::shares::Places;
 pub use file_body::FileBody;
 pub use keeping::{Keep, kept};
 use writer::{Job, Told, Writer};
@@ -30,7 +31,8 @@ use writer::{Job, Told, Writer};
 /// Bytes of one answer where there is no disk.
 const LONGEST: u64 = 1 << 20;
 /// Bytes of answers that are on their way to memory are this part of those that may be there;
-/// beyond that none is begun.
+/// beyond that, and beyond its
+/// holder's share, none is begun.
 const ON_THEIR_WAY: usize = 2;
 /// What one answer may take of the disk: this part.
 const PART: u64 = 8;
@@ -42,12 +44,10 @@ pub struct Store {
     files: RefCell<Option<Files>>,
     /// Numbers of answers that are on their way here.
     pending: RefCell<BTreeMap<u64, Digest>>,
-    /// Bytes that they have so far in memory.
-    on_their_way: Cell<usize>,
+    /// Bytes that they have so far in memory, by who asked for them.
+    on_their_way: Rc<Places>,
     last: Cell<u64>,
     clock: Clock,
-    /// Bytes of all answers in memory.
-    limit: usize,
     largest: u64,
     counted: Rc<Counted>,
 }
@@ -80,16 +80,15 @@ impl Store {
         limit: u64,
         counted: Rc<Counted>,
     ) -> Rc<Store> {
-        let (files, pending, on_their_way, last) = Default::default();
+        let (files, pending, last) = Default::default();
         let store = Rc::new(Store {
             memory: Memory::new(memory).into(),
             index: Index::new(limit).into(),
             files,
             pending,
-            on_their_way,
+            on_their_way: Places::new(memory / ON_THEIR_WAY),
             last,
             clock: Clock::start(),
-            limit: memory,
             largest: limit / PART,
             counted,
         });

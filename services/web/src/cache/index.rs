@@ -1,6 +1,7 @@
 //! Where answers lie on disk: a book of the files, about 150 bytes for each.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::{Digest, parts_of};
 
@@ -42,6 +43,15 @@ pub struct Gone {
     pub unfinished: Vec<u64>,
 }
 
+/// A file that is not whole.
+#[derive(Debug)]
+struct Growing {
+    holder: Rc<str>,
+    bytes: u64,
+    /// When it grew last.
+    grew: u64,
+}
+
 /// All files, within a limit; the least recently used go first.
 #[derive(Debug)]
 pub struct Index {
@@ -50,8 +60,8 @@ pub struct Index {
     by_use: BTreeMap<u64, (Digest, u64)>,
     last_use: u64,
     bytes: u64,
-    /// Bytes of files that are not whole, and when they grew last, by number.
-    growing: BTreeMap<u64, (u64, u64)>,
+    /// Files that are not whole, by number.
+    growing: BTreeMap<u64, Growing>,
     growing_bytes: u64,
     limit: u64,
 }
@@ -118,33 +128,44 @@ impl Index {
         gone
     }
 
-    /// A file begins that is not whole.
-    pub fn begin(&mut self, number: u64) {
+    /// A file of this holder's begins that is not whole.
+    pub fn begin(&mut self, number: u64, holder: Rc<str>) {
         self.last_use += 1;
-        self.growing.insert(number, (0, self.last_use));
+        self.growing.insert(number, Growing { holder, bytes: 0, grew: self.last_use });
     }
 
     /// It has more bytes. What has no room then is forgotten, and to be removed: of files that are
-    /// not whole those that have not grown for longest. `None`: it was one of these itself.
+    /// not whole those of the holder with the most bytes that have not grown for longest. `None`:
+    /// it was one of these itself.
     pub fn grow(&mut self, number: u64, bytes: u64) -> Option<Gone> {
-        let (has, grew) = self.growing.get_mut(&number)?;
+        let it = self.growing.get_mut(&number)?;
         self.last_use += 1;
-        (*has, *grew) = (*has + bytes, self.last_use);
+        (it.bytes, it.grew) = (it.bytes + bytes, self.last_use);
         self.growing_bytes += bytes;
         let mut unfinished = Vec::new();
         while self.growing_bytes > self.limit / UNFINISHED
-            && let Some((&oldest, _)) = self.growing.iter().min_by_key(|(_, (_, grew))| *grew)
+            && let Some(number) = self.unfinished_that_gives_way()
         {
-            self.end(oldest);
-            unfinished.push(oldest);
+            self.end(number);
+            unfinished.push(number);
         }
         Some(Gone { places: self.shrink(), unfinished })
     }
 
+    fn unfinished_that_gives_way(&self) -> Option<u64> {
+        let mut sums = BTreeMap::new();
+        for it in self.growing.values() {
+            *sums.entry(&it.holder).or_insert(0) += it.bytes;
+        }
+        let (most, _) = sums.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+        let its = self.growing.iter().filter(|(_, it)| it.holder == *most);
+        its.min_by_key(|(_, it)| it.grew).map(|(number, _)| *number)
+    }
+
     /// A file that was not whole is, or is given up.
     pub fn end(&mut self, number: u64) {
-        if let Some((bytes, _)) = self.growing.remove(&number) {
-            self.growing_bytes -= bytes;
+        if let Some(it) = self.growing.remove(&number) {
+            self.growing_bytes -= it.bytes;
         }
     }
 

@@ -158,7 +158,7 @@ impl Hub {
             return Ok(stale);
         }
         let keep = keep(&asked, status, answer.headers(), store.now());
-        let keep = keep.and_then(|stored| store.begin(&asked, stored));
+        let keep = keep.and_then(|stored| store.begin(&asked, stored, key.0.clone()));
         if let Some(Found { stored: old, .. }) = &found {
             let head = asked.is_head() && status == StatusCode::OK;
             let other = head && !old.agrees_with_head(answer.headers());

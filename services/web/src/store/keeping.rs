@@ -13,9 +13,10 @@ use http::header::CONTENT_LENGTH;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::writer::Job;
-use super::{LONGEST, ON_THEIR_WAY, Store};
+use super::{LONGEST, Store};
 use crate::body::{Body, Broken};
 use crate::counted::Counted;
+use crate::shares::Place;
 
 /// An answer that will be kept.
 pub struct Keep {
@@ -24,6 +25,9 @@ pub struct Keep {
     asked_at: std::time::Duration,
     /// Its bytes, until they are too many for memory.
     so_far: BytesMut,
+    /// Room for these.
+    places: Vec<Place>,
+    holder: Rc<str>,
     length: u64,
     /// A file was begun for it.
     on_disk: bool,
@@ -32,17 +36,23 @@ pub struct Keep {
 }
 
 impl Store {
-    /// Begins to keep an answer, unless it says itself that it is too long.
-    pub fn begin(self: &Rc<Store>, asked: &Asked, mut stored: Stored) -> Option<Keep> {
+    /// Begins to keep an answer, unless it says itself that it is too long. Until it is whole it
+    /// counts for its holder, who asked for it.
+    pub fn begin(
+        self: &Rc<Store>,
+        asked: &Asked,
+        mut stored: Stored,
+        holder: Rc<str>,
+    ) -> Option<Keep> {
         if length_of(&stored.fields).is_some_and(|length| length > self.longest()) {
             return None;
         }
         self.last.set(self.last.get() + 1);
         stored.number = self.last.get();
         self.pending.borrow_mut().insert(stored.number, stored.digest());
-        let (so_far, length, on_disk, over) = Default::default();
+        let (so_far, places, length, on_disk, over) = Default::default();
         let (store, asked_at) = (Rc::clone(self), asked.at.steady);
-        Some(Keep { store, stored, asked_at, so_far, length, on_disk, over })
+        Some(Keep { store, stored, asked_at, so_far, places, holder, length, on_disk, over })
     }
 
     /// The longest body that can be kept now.
@@ -71,24 +81,23 @@ impl Keep {
         if self.on_disk {
             return self.grow(bytes.clone());
         }
-        let all = &self.store.on_their_way;
-        if all.get() + bytes.len() > self.store.limit / ON_THEIR_WAY {
+        let Some(place) = self.store.on_their_way.take(&self.holder, bytes.len()) else {
             return self.give_up();
-        }
-        all.set(all.get() + bytes.len());
+        };
+        self.places.push(place);
         self.so_far.extend_from_slice(bytes);
         if self.so_far.len() as u64 > SMALL && self.store.files.borrow().is_some() {
             let begun = self.take_bytes();
             if self.begin_file() {
-                self.store.index.borrow_mut().begin(self.stored.number);
+                let holder = self.holder.clone();
+                self.store.index.borrow_mut().begin(self.stored.number, holder);
                 self.grow(begun);
             }
         }
     }
 
     fn take_bytes(&mut self) -> Bytes {
-        let all = &self.store.on_their_way;
-        all.set(all.get() - self.so_far.len());
+        self.places.clear();
         std::mem::take(&mut self.so_far).freeze()
     }
 

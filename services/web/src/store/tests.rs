@@ -21,11 +21,15 @@ fn asked(store: &Store, n: usize) -> Asked {
 
 /// An answer of which so many bytes have come.
 fn begun(store: &Rc<Store>, n: usize, length: usize) -> Keep {
+    begun_for("ship", store, n, length)
+}
+
+fn begun_for(holder: &str, store: &Rc<Store>, n: usize, length: usize) -> Keep {
     let asked = asked(store, n);
     let mut answer = http::HeaderMap::new();
     answer.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
     let stored = bentpipe_web::cache::keep(&asked, StatusCode::OK, &answer, store.now()).unwrap();
-    let mut keep = store.begin(&asked, stored).unwrap();
+    let mut keep = store.begin(&asked, stored, holder.into()).unwrap();
     for at in (0..length).step_by(64 << 10) {
         keep.append(&Bytes::from(vec![n as u8; (length - at).min(64 << 10)]));
     }
@@ -86,5 +90,24 @@ fn answers_that_never_end_take_a_part_of_the_disk_and_most_of_what_is_kept_remai
             assert!(store.find(&asked(store, n)).await.is_some(), "{n}");
         }
         assert_eq!(unfinished(directory), 0);
+    });
+}
+
+#[test]
+fn answers_of_one_host_that_never_end_take_neither_disk_nor_memory_from_another() {
+    with_store(async |_, store| {
+        let part = LENGTH - (LENGTH >> 2);
+        let mut own = begun(store, 1, part);
+        let held: Vec<_> = (10..30).map(|n| begun_for("evil", store, n, LENGTH - 1)).collect();
+        // It has not grown for longest.
+        own.append(&Bytes::from(vec![1; LENGTH - part]));
+        own.finish();
+        assert!(store.has(asked(store, 1).key.digest()), "it is kept");
+        // In memory, too.
+        let short = 60 << 10;
+        let more: Vec<_> = (30..60).map(|n| begun_for("evil", store, n, short)).collect();
+        begun(store, 2, short).finish();
+        assert!(store.has(asked(store, 2).key.digest()), "it is kept");
+        drop((held, more));
     });
 }

@@ -20,6 +20,7 @@ use crate::body::{Body, keeping, nothing, passing, whole};
 use crate::counted::Counted;
 use crate::loads::Source;
 use crate::local::{Local, unless};
+use crate::shares::holder_of;
 use crate::store::{Found, kept};
 use crate::terminal::Pushes;
 
@@ -162,6 +163,8 @@ impl Terminal {
             Counted::add(&self.counted.stale);
             Some(self.store.give(&asked, found))
         };
+        let host = headers::way(request.headers()).map(|way| way.from);
+        let holder = host.map_or_else(|| "".into(), holder_of);
         let asking = self.ask_server(peer, request.map(|()| nothing()));
         let may_stand_in = found.as_ref().is_some_and(|f| f.stored.stands_in(&asked, now(), true));
         let answered = match may_stand_in {
@@ -186,7 +189,7 @@ impl Terminal {
         }
         let keep = keep(&asked, status, answer.headers(), now()).and_then(|stored| {
             self.pushes.holds(&stored);
-            self.store.begin(&asked, stored)
+            self.store.begin(&asked, stored, holder)
         });
         if let Some(Found { stored: old, .. }) = &found {
             let head = asked.is_head() && status == StatusCode::OK;

@@ -41,6 +41,7 @@ use crate::gateway::Gateway;
 use crate::hosts::Hosts;
 use crate::loads::Source;
 use crate::local::{Local, sooner};
+use crate::shares::holder_of;
 use crate::socket::{Socket, watched};
 use crate::store::{Found, Keep, Store};
 use crate::tray::{Tray, Unread};
@@ -488,7 +489,7 @@ impl Pushes {
         drop(shelf);
         self.changed.notify_waiters();
         Counted::add(&self.counted.pushed);
-        let keep = self.keep((&peer, to), &uri, asked_with, &tray);
+        let keep = self.keep((&peer, to, key.from), &uri, asked_with, &tray);
         let body = body::passing(body);
         let body: Body = match is_framed {
             true => Box::pin(Unframed::new(Rc::clone(self), Some(page), body)),
@@ -501,7 +502,7 @@ impl Pushes {
     /// Keeps it for those who ask later, if it is for everybody.
     fn keep(
         &self,
-        (peer, to): (&str, SocketAddr),
+        (peer, to, host): (&str, SocketAddr, IpAddr),
         uri: &Uri,
         asked_with: HeaderMap,
         tray: &Tray,
@@ -512,7 +513,7 @@ impl Pushes {
         let asked = cache::Asked::of(&request, &key, true, now)?;
         let stored = cache::keep(&asked, tray.status, &tray.fields, now)?;
         self.holds(&stored);
-        self.store.begin(&asked, stored)
+        self.store.begin(&asked, stored, holder_of(host))
     }
 
     /// Fills a tray with what comes.
