@@ -47,7 +47,8 @@ impl Places {
     }
 
     /// Takes a place, of a number that none has. If all are taken, a holder with more of them loses
-    /// its oldest: that number is to end.
+    /// its oldest: that number is to end. Behind a peer a host that has none gets one, too, where
+    /// nobody has more than one: the oldest is to end, of its own peer's if that has any.
     ///
     /// # Errors
     /// If there is none.
@@ -57,12 +58,24 @@ impl Places {
         let ends = if self.taken.len() < self.most {
             None
         } else {
-            Some(*self.shares.gives_way_to(&share, 1).ok_or(Full)?)
+            let ends = self.shares.gives_way_to(&share, 1).copied();
+            Some(ends.or_else(|| self.gives_way_to_newcomer(&holder)).ok_or(Full)?)
         };
         ends.iter().for_each(|number| self.leave(*number));
         self.shares.add(&share, number, 1);
         self.taken.insert(number, holder);
         Ok(ends)
+    }
+
+    /// Many hosts behind a peer may be one with many addresses, which is to keep nobody out. A host
+    /// of this side that is turned away is carried without a place.
+    fn gives_way_to_newcomer(&self, holder: &Holder) -> Option<u64> {
+        let has_one = self.taken.values().any(|it| it == holder);
+        if has_one || matches!(holder.0, Group::Network(_)) {
+            return None;
+        }
+        let own = self.taken.iter().find(|(_, it)| it.0 == holder.0);
+        own.or(self.taken.first_key_value()).map(|(number, _)| *number)
     }
 
     /// The place of this number is free again, if it was taken.
@@ -109,6 +122,37 @@ mod tests {
             places.leave(5);
             assert_eq!(places.take(12, holder(2)), Ok(None));
         }
+    }
+
+    #[test]
+    fn a_host_behind_a_peer_that_has_none_gets_one_where_all_have_one() {
+        let mut places = Places::new(100);
+        let behind = |peer, n| Holder::behind(peer, ip(n));
+        for n in 0..100 {
+            places.take(n, behind(if n < 50 { "one" } else { "two" }, n as u32)).unwrap();
+        }
+        // Its own peer's oldest ends, and no other's.
+        assert_eq!(places.take(100, behind("two", 1000)), Ok(Some(50)));
+        assert_eq!(places.take(101, behind("two", 1000)), Err(Full), "it has one");
+        assert_eq!(places.take(102, behind("two", 99)), Err(Full), "so has this one");
+        // A peer that has none takes from those that have the most.
+        assert!(matches!(places.take(103, behind("three", 1)), Ok(Some(51..=100))));
+        // Peers with one each.
+        let mut places = Places::new(3);
+        for (n, peer) in ["one", "two", "three"].into_iter().enumerate() {
+            places.take(n as u64, behind(peer, 1)).unwrap();
+        }
+        assert_eq!(places.take(3, behind("four", 1)), Ok(Some(0)));
+        assert_eq!(places.take(4, behind("four", 1)), Err(Full));
+    }
+
+    #[test]
+    fn hosts_of_this_side_end_nothing_where_all_have_one() {
+        let mut places = Places::new(10);
+        (0..10).for_each(|n| drop(places.take(n, Holder::host(ip(n as u32)))));
+        assert_eq!(places.take(10, Holder::host(ip(10))), Err(Full));
+        // Of the network with the most one does.
+        assert!(matches!(places.take(11, Holder::host(ip(1 << 20))), Ok(Some(0..10))));
     }
 
     #[test]
