@@ -108,8 +108,8 @@ fn is_ours(request: &httparse::Request) -> bool {
         && !request.headers.iter().any(leaves)
 }
 
-/// The bytes of a request that leaves HTTP behind, or logs its connection in, and has no body:
-/// somebody else reads on from here.
+/// The head of a request that leaves HTTP behind, or logs its connection in: somebody else reads on
+/// from here.
 pub fn upgrade<B>(request: &Request<B>) -> Option<Vec<u8>> {
     let fields = request.headers();
     let is_plain = request.uri().authority().is_none() && request.version() == Version::HTTP_11;

@@ -1,5 +1,5 @@
-//! Requests that leave HTTP behind (`Upgrade`) on a connection that has been served so far: from
-//! there on the gateway carries it as a plain stream.
+//! Requests that leave HTTP behind (`Upgrade`), or log a connection in, on a connection that has
+//! been served so far: from there on the gateway carries it as a plain stream.
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
@@ -10,6 +10,7 @@ use std::task::Poll;
 use bentpipe_web::first::upgrade;
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use tokio::net::TcpStream;
@@ -17,6 +18,10 @@ use tokio::net::TcpStream;
 use super::server;
 use crate::body::Body;
 use crate::socket::Socket;
+
+/// Bytes of such a request that go back with its connection. A packet to the gateway has room for
+/// them, and for what was read behind them.
+const MOST: usize = 48 << 10;
 
 /// Serves a connection until it ends, or a host wants to speak something else on it: then it comes
 /// back with the bytes of that request and all that was read behind it.
@@ -30,12 +35,15 @@ where
 {
     let (wanted, is_flushed) = (RefCell::new(None), Rc::new(Cell::new(true)));
     let service = service_fn(|request: Request<Incoming>| {
-        let head = if request.body().is_end_stream() { upgrade(&request) } else { None };
-        let is_last = head.is_some();
-        if is_last {
-            *wanted.borrow_mut() = head;
-        }
-        let answer = (!is_last).then(|| answer(request));
+        let length = request.body().size_hint().exact();
+        let fits = |head: &Vec<u8>| length.is_some_and(|it| head.len() as u64 + it <= MOST as u64);
+        let answer = match upgrade(&request).filter(fits) {
+            Some(head) => {
+                *wanted.borrow_mut() = Some((head, request.into_body()));
+                None
+            }
+            None => Some(answer(request)),
+        };
         async {
             match answer {
                 Some(answer) => answer.await,
@@ -45,7 +53,7 @@ where
     });
     let socket = Socket::noting(stream, read.into(), Rc::clone(&is_flushed));
     let mut connection = server().serve_connection(socket, service);
-    let mut head = poll_fn(|context| {
+    let (mut head, mut body) = poll_fn(|context| {
         // Hosts break their connections off every day, and see here that ours was.
         if Pin::new(&mut connection).poll(context).is_ready() {
             return Poll::Ready(None);
@@ -58,6 +66,10 @@ where
     })
     .await?;
     let parts = connection.into_parts();
+    // What of its body was taken apart already: there comes no more.
+    while let Some(Ok(frame)) = body.frame().await {
+        head.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
+    }
     let (stream, unread): (TcpStream, Bytes) = parts.io.into_inner().into_parts();
     head.extend_from_slice(&parts.read_buf);
     head.extend_from_slice(&unread);
