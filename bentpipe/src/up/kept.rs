@@ -35,12 +35,16 @@ const SPACING: Duration = Duration::from_secs(2);
 /// Between two writes of the day: with what shards tell every 20 s it makes the minute that a crash
 /// may cost.
 const USAGE_SPACING: Duration = Duration::from_secs(40);
+/// Earlier days that may wait to be written. Of more the oldest is lost.
+const MOST_WAITING: usize = 8;
 
 /// The files, and what is to be in them.
 pub struct Kept {
     files: Option<Files>,
     keeper: Keeper,
     book: Book,
+    /// Earlier days that the thread had no room for.
+    waiting: Vec<Book>,
     outages: Outages,
     alive_at: Instant,
     outages_at: Instant,
@@ -88,12 +92,13 @@ impl Kept {
             alive: dir.join(format!("{name}.alive.json")),
         });
         let now_ms = calendar::milliseconds();
-        let (mut outages, mut book) = (Outages::default(), Book::new(now_ms / 86_400_000));
+        let usage = files.as_ref().map(|files| files.usage.as_path());
+        let book = Book::open(now_ms / 86_400_000, usage);
+        let mut outages = Outages::default();
         match &files {
             Some(files) => {
                 outages = read_whole(&files.outages).unwrap_or_default();
                 outages.begin(read_whole::<Alive>(&files.alive), now_ms);
-                book.resume(read_whole(&files.usage.join(book.file_name())));
             }
             None => crate::log!(
                 Info,
@@ -102,8 +107,8 @@ impl Kept {
             ),
         }
         let (alive_at, outages_at) = (Instant::ZERO, Instant::ZERO);
-        let (usage_at, asked) = (None, Vec::new());
-        Ok(Kept { files, keeper, book, outages, alive_at, outages_at, usage_at, asked })
+        let (waiting, usage_at, asked) = (Vec::new(), None, Vec::new());
+        Ok(Kept { files, keeper, book, waiting, outages, alive_at, outages_at, usage_at, asked })
     }
 
     /// Follows an event of the peer with this key; answers what it means for the log of outages.
@@ -121,15 +126,23 @@ impl Kept {
         Notice { at_ms, peer: Some(had.name.clone()), event }
     }
 
-    /// Goes over to the next day, if it has come.
+    /// Goes over to the next day, if it has come. It has a file already where the clock stood in
+    /// the past at the start.
     fn turn(&mut self, today: u64) {
         if today <= self.book.day() {
             return; // A clock that was set back does not open a day again.
         }
         self.write_usage();
-        self.book = Book::new(today);
-        if let Some(files) = &self.files {
-            self.keeper.give(Job::Prune(files.usage.clone()));
+        let usage = self.files.as_ref().map(|files| files.usage.as_path());
+        let before = std::mem::replace(&mut self.book, Book::open(today, usage));
+        let Some(usage) = usage else { return };
+        self.keeper.give(Job::Prune(usage.to_owned()));
+        if before.changed {
+            self.waiting.push(before);
+        }
+        if self.waiting.len() > MOST_WAITING {
+            let day = self.waiting.remove(0).day_name();
+            crate::log!(Error, "the usage of a day could not be written and is lost", day = day);
         }
     }
 
@@ -147,7 +160,7 @@ impl Kept {
     /// False if too much is to be done already.
     pub fn report(&mut self, asked: Asked, by: By, range: Range) -> bool {
         let dir = self.files.as_ref().map(|files| files.usage.clone());
-        let live = (self.book.file_name(), self.book.of_the_day().clone());
+        let live = self.waiting.iter().chain([&self.book]).cloned().collect();
         let given = self.keeper.give(Job::Report { dir, live, by, range });
         self.asked.extend(Some(asked).filter(|_| given));
         given
@@ -164,7 +177,7 @@ impl Kept {
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.files.as_ref()?;
         let outages = self.outages.changed.then_some(self.outages_at + SPACING);
-        let usage = self.book.changed.then(|| self.usage_due());
+        let usage = self.has_usage().then(|| self.usage_due());
         [Some(self.alive_at + ALIVE), outages, usage].into_iter().flatten().min()
     }
 
@@ -173,7 +186,7 @@ impl Kept {
         if self.files.is_none() {
             return;
         }
-        if self.book.changed && self.usage_due() <= now {
+        if self.has_usage() && self.usage_due() <= now {
             self.write_usage();
             self.usage_at = Some(now);
         }
@@ -199,12 +212,18 @@ impl Kept {
         self.usage_at.map_or(Instant::ZERO, |at| at + USAGE_SPACING)
     }
 
+    /// Is there usage to be written?
+    fn has_usage(&self) -> bool {
+        self.book.changed || !self.waiting.is_empty()
+    }
+
     fn write_usage(&mut self) {
-        let Some(files) = self.files.as_ref().filter(|_| self.book.changed) else { return };
-        let path = files.usage.join(self.book.file_name());
-        if self.keeper.write(path, self.book.of_the_day()) {
-            self.book.changed = false;
+        let Some(files) = &self.files else { return };
+        for book in self.waiting.iter_mut().chain([&mut self.book]).filter(|book| book.changed) {
+            let path = files.usage.join(book.file_name());
+            book.changed = !self.keeper.write(path, book.of_the_day());
         }
+        self.waiting.retain(|book| book.changed);
     }
 
     fn write_outages(&mut self) {

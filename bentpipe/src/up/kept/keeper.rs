@@ -10,7 +10,7 @@ use os::OsError;
 use os::poll::Waker;
 use serde::Serialize;
 
-use super::usage::{self, Day, Range};
+use super::usage::{self, Book, Range};
 use crate::human;
 use crate::state_directory::write_whole;
 
@@ -25,8 +25,8 @@ pub(super) enum Job {
     Write(PathBuf, Vec<u8>),
     /// Remove days that are too old.
     Prune(PathBuf),
-    /// Sum up what is kept.
-    Report { dir: Option<PathBuf>, live: (String, Day), by: By, range: Range },
+    /// Sum up what is kept, and the days in memory.
+    Report { dir: Option<PathBuf>, live: Vec<Book>, by: By, range: Range },
 }
 
 /// The thread, started with the first job: rights are a thread's own, and the program gives its
@@ -116,7 +116,7 @@ fn work(jobs: &Receiver<Job>, reports: &Sender<UsageReport>, waker: &Waker) {
             Job::Prune(dir) => usage::prune(&dir),
             Job::Report { dir, live, by, range } => {
                 // At the end of the program nobody asks any more.
-                let _ = reports.send(usage::report(dir.as_deref(), live, by, &range));
+                let _ = reports.send(usage::report(dir.as_deref(), &live, by, &range));
                 waker.wake();
             }
         }

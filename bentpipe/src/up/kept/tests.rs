@@ -1,5 +1,6 @@
 //! Usage by day and the log of outages, over restarts and damaged files.
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant as StdInstant;
 use std::{fs, thread};
@@ -59,6 +60,10 @@ fn had(name: &str, host: u32, sent: u64) -> PeerUsage {
 
 fn report(kept: &mut Kept, by: By, range: Range) -> UsageReport {
     assert!(kept.report(Asked { token: 5, serial: 6 }, by, range));
+    next_report(kept)
+}
+
+fn next_report(kept: &mut Kept) -> UsageReport {
     let begin = StdInstant::now();
     loop {
         match kept.next_report() {
@@ -103,6 +108,52 @@ fn usage_counts_on_over_restarts_and_only_its_owner_can_read_it() {
     }
 }
 
+/// A host without a clock of its own begins in the past, and is told the time a little later.
+#[test]
+fn a_clock_that_comes_right_after_the_start_takes_nothing_from_today() {
+    let state = State::new("clock");
+    let mut kept = state.open();
+    kept.add(&had("ship", 1, 1_000));
+    kept.finish();
+    let mut kept = state.open();
+    let today = kept.book.day();
+    kept.book = Book::new(today - 3);
+    kept.add(&had("ship", 1, 500));
+    kept.finish();
+    assert_eq!(report(&mut state.open(), By::Peer, Range::default()).total.bytes(), 1_500);
+}
+
+#[test]
+fn a_day_that_ends_while_the_thread_is_busy_is_written_later() {
+    let state = State::new("busy");
+    let mut kept = state.open();
+    let (today, usage) = (kept.book.day(), kept.files.as_ref().expect("files").usage.clone());
+    // A report waits for a day that is a pipe, and behind it there is no room for anything.
+    let pipe = usage.join(format!("{}.json", calendar::day(today - 9)));
+    fs::create_dir_all(&usage).expect("a directory");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    assert!(kept.report(Asked { token: 5, serial: 6 }, By::Day, Range::default()));
+    let mut pipe_end = fs::OpenOptions::new().write(true).open(&pipe).expect("it is read");
+    while kept.keeper.give(Job::Prune(state.0.join("nothing"))) {}
+    kept.book = Book::new(today - 1);
+    kept.book.add(&had("ship", 1, 1_000));
+    kept.add(&had("ship", 1, 10));
+    assert!(kept.poll_timeout().is_some());
+    fs::remove_file(&pipe).expect("a pipe");
+    pipe_end.write_all(b"{}").expect("written");
+    drop(pipe_end);
+    next_report(&mut kept);
+    while !kept.report(Asked { token: 5, serial: 6 }, By::Day, Range::default()) {
+        thread::yield_now();
+    }
+    let sent = |report: UsageReport| report.rows.iter().map(|r| r.bytes.sent()).collect::<Vec<_>>();
+    assert_eq!(sent(next_report(&mut kept)), [1_000, 10], "it is told from memory");
+    kept.save(Instant::from_nanos(1));
+    kept.finish();
+    assert_eq!(sent(report(&mut state.open(), By::Day, Range::default())), [1_000, 10]);
+}
+
 #[test]
 fn a_report_has_the_days_and_the_peer_that_it_was_asked_for() {
     let state = State::new("days");
@@ -134,12 +185,7 @@ fn a_scan_takes_no_more_rows_than_there_are_and_no_byte_from_the_sum() {
     for n in 0..5_000 {
         book.add(&had("ship", n, 60));
     }
-    let report = usage::report(
-        None,
-        (book.file_name(), book.of_the_day().clone()),
-        By::Host,
-        &Range::default(),
-    );
+    let report = usage::report(None, &[book.clone()], By::Host, &Range::default());
     assert!(report.rows.len() <= 2 * 1024 + 1, "{}", report.rows.len());
     let sum: u64 = report.rows.iter().map(|row| row.bytes.bytes()).sum();
     assert_eq!((sum, report.total.bytes()), ((1 << 40) + 5_000 * 60, sum));

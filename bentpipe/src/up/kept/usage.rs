@@ -1,7 +1,7 @@
 //! Usage by day, peer and host: a file for each day, of which only today's is written.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
@@ -49,7 +49,8 @@ struct PeerDay {
     hosts: BTreeMap<String, [u64; 6]>,
 }
 
-/// Today, in memory.
+/// A day in memory: today, and earlier ones that are still to be written.
+#[derive(Clone)]
 pub(super) struct Book {
     /// Days since 1970.
     day: u64,
@@ -63,9 +64,12 @@ impl Book {
         Book { day, of_the_day: Day::default(), changed: false }
     }
 
-    /// Goes on with what was written of the day.
-    pub fn resume(&mut self, written: Option<Day>) {
-        self.of_the_day = written.unwrap_or_default();
+    /// The book of a day, which goes on with what was written of it in `dir`.
+    pub fn open(day: u64, dir: Option<&Path>) -> Book {
+        let mut book = Book::new(day);
+        let written = dir.and_then(|dir| read_whole(&dir.join(book.file_name())));
+        book.of_the_day = written.unwrap_or_default();
+        book
     }
 
     pub fn day(&self) -> u64 {
@@ -207,30 +211,22 @@ pub(super) fn prune(dir: &Path) {
     }
 }
 
-/// Sums up the days of a range. `live` is today with its file's name, which counts in place of
-/// that file.
-pub(super) fn report(
-    dir: Option<&Path>,
-    live: (String, Day),
-    by: By,
-    range: &Range,
-) -> UsageReport {
-    let today = live.0.trim_end_matches(".json").to_owned();
-    let mut all = dir.map(days).unwrap_or_default();
-    all.retain(|day| *day != today && range.has(day));
-    if range.has(&today) {
-        all.push(today.clone());
-        all.sort();
-    }
+/// Sums up the days of a range. Those of `live`, which are in memory, count in place of their
+/// files.
+pub(super) fn report(dir: Option<&Path>, live: &[Book], by: By, range: &Range) -> UsageReport {
+    let mut all: BTreeSet<String> = dir.map(days).unwrap_or_default().into_iter().collect();
+    all.extend(live.iter().map(Book::day_name));
+    all.retain(|day| range.has(day));
     let (mut sums, mut total) = (BTreeMap::<String, UsageBytes>::new(), UsageBytes::default());
     for name in &all {
         let read;
-        let day = match (dir, *name == today) {
-            (Some(dir), false) => {
+        let day = match (live.iter().find(|book| book.day_name() == *name), dir) {
+            (Some(book), _) => &book.of_the_day,
+            (None, Some(dir)) => {
                 read = read_whole::<Day>(&dir.join(format!("{name}.json"))).unwrap_or_default();
                 &read
             }
-            _ => &live.1,
+            (None, None) => continue,
         };
         let wanted = |peer: &&PeerDay| range.peer.as_ref().is_none_or(|name| peer.name == *name);
         for peer in day.peers.values().filter(wanted) {
