@@ -16,6 +16,8 @@ use crate::state_directory::write_whole;
 
 /// Jobs that may wait. Writes beyond are put off; reports are few, because clients are.
 const MOST: usize = 32;
+/// Files that wait for the disk to take them. Of more the one that has waited longest is lost.
+const MOST_REFUSED: usize = 16;
 /// How long the end waits for a disk that does not answer.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -100,25 +102,61 @@ impl Keeper {
 /// Does jobs until nobody has any more.
 fn work(jobs: &Receiver<Job>, reports: &Sender<UsageReport>, waker: &Waker) {
     os::proc::go_with_others();
-    let mut failed = false;
+    let mut refused = Refused::default();
     while let Ok(job) = jobs.recv() {
         match job {
             Job::Write(path, bytes) => {
-                let written = write_whole(&path, &bytes);
-                if let Err(e) = &written
-                    && !failed
-                {
-                    let (file, why) = (path.display(), human::reason(e));
-                    crate::log!(Warn, "not written down, and tried again", file = file, why = why);
-                }
-                failed = written.is_err();
+                refused.put(path, bytes);
+                refused.write();
             }
             Job::Prune(dir) => usage::prune(&dir),
             Job::Report { dir, live, by, range } => {
+                refused.write();
                 // At the end of the program nobody asks any more.
                 let _ = reports.send(usage::report(dir.as_deref(), &live, by, &range));
                 waker.wake();
             }
         }
+    }
+    refused.write();
+    for (path, _) in &refused.files {
+        crate::log!(Error, "not written down, and lost", file = path.display());
+    }
+}
+
+/// What is to be in files that could not be written yet, the newest of each. It is tried with each
+/// write that follows: the sign of life is one every minute.
+#[derive(Default)]
+struct Refused {
+    files: Vec<(PathBuf, Vec<u8>)>,
+    told: bool,
+}
+
+impl Refused {
+    /// Takes what is to be in a file, in place of what was to be before.
+    fn put(&mut self, path: PathBuf, bytes: Vec<u8>) {
+        self.files.retain(|(other, _)| *other != path);
+        self.files.push((path, bytes));
+        if self.files.len() > MOST_REFUSED {
+            let (path, _) = self.files.remove(0);
+            crate::log!(Error, "not written down, and lost", file = path.display());
+        }
+    }
+
+    /// Writes what can be written.
+    fn write(&mut self) {
+        let mut first = None;
+        self.files.retain(|(path, bytes)| match write_whole(path, bytes) {
+            Ok(()) => false,
+            Err(e) => {
+                first.get_or_insert_with(|| (path.clone(), human::reason(&e)));
+                true
+            }
+        });
+        if let Some((file, why)) = first.as_ref().filter(|_| !self.told) {
+            let file = file.display();
+            crate::log!(Warn, "not written down, and tried again", file = file, why = why);
+        }
+        self.told = first.is_some();
     }
 }

@@ -155,6 +155,21 @@ fn a_day_that_ends_while_the_thread_is_busy_is_written_later() {
 }
 
 #[test]
+fn what_the_disk_refused_is_written_when_it_can_be() {
+    let state = State::new("refused");
+    let mut kept = state.open();
+    let usage = kept.files.as_ref().expect("files").usage.clone();
+    // Not even root makes a directory where a file is.
+    fs::write(&usage, "").expect("a file");
+    kept.add(&had("ship", 1, 1_000));
+    kept.save(Instant::from_nanos(1));
+    assert_eq!(report(&mut kept, By::Peer, Range::default()).total.bytes(), 1_000);
+    fs::remove_file(&usage).expect("a file");
+    kept.finish();
+    assert_eq!(report(&mut state.open(), By::Peer, Range::default()).total.bytes(), 1_000);
+}
+
+#[test]
 fn a_report_has_the_days_and_the_peer_that_it_was_asked_for() {
     let state = State::new("days");
     let mut kept = state.open();
