@@ -73,17 +73,23 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         return show(&changes, saved.as_ref(), global);
     }
     let device = args.device()?;
-    if let Some(before) = saved {
-        tell(&before.put_back(), global)?;
-        state::remove(&file)?;
+    if let Some(mut before) = saved {
+        tell(&before.put_back(&file)?, global);
+        // What is there now would be taken for what was there first.
+        if !before.changes.is_empty() {
+            return Err(miette!(
+                help = "mend what it says above, and try again",
+                "nothing is tuned: what was changed for {} could not all be put back",
+                before.name
+            ));
+        }
     }
     let changes = changes(&plan, &device)?;
-    let saved = Saved::new(described.name, changes.clone());
+    let mut saved = Saved::new(described.name, changes.clone());
     saved.store(&file)?;
     for change in &changes {
         if let Err(e) = change.make() {
-            tell(&saved.put_back(), global)?;
-            state::remove(&file)?;
+            tell(&saved.put_back(&file)?, global);
             return Err(said(e));
         }
     }
@@ -91,26 +97,28 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
 }
 
 fn undo(file: &std::path::Path, saved: Option<Saved>, global: &Global) -> miette::Result<ExitCode> {
-    let Some(saved) = saved else {
+    let Some(mut saved) = saved else {
         return Err(miette!("nothing is tuned here: {} is not there", file.display()));
     };
-    let left = saved.put_back();
-    state::remove(file)?;
+    let left = saved.put_back(file)?;
+    let is_done = saved.changes.is_empty();
     if global.json {
-        print_json(&json!({ "undone": saved.name, "left": left }))?;
+        let undone = is_done.then_some(&saved.name);
+        print_json(&json!({ "undone": undone, "left": left, "to_undo": saved.changes }))?;
     } else {
-        tell(&left, global)?;
-        print(&format!("this host is as it was before it was tuned for {}\n", saved.name))?;
+        tell(&left, global);
+        if left.is_empty() {
+            print(&format!("this host is as it was before it was tuned for {}\n", saved.name))?;
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What could not be put back, and why.
-fn tell(left: &[String], global: &Global) -> miette::Result<()> {
+fn tell(left: &[String], global: &Global) {
     if !global.json {
         left.iter().for_each(|line| crate::log!(Warn, line));
     }
-    Ok(())
 }
 
 fn show(changes: &[Change], saved: Option<&Saved>, global: &Global) -> miette::Result<ExitCode> {

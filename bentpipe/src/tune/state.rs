@@ -64,28 +64,25 @@ impl Change {
         }
     }
 
-    /// Puts back what was there, unless somebody else has changed it since.
-    fn unmake(&self) -> Result<(), String> {
-        if self.is(&self.before) {
-            return Ok(()); // It was never changed: the program ended before.
+    /// Puts back what was there. False: somebody else has changed it since, so it stays.
+    fn unmake(&self) -> Result<bool, OsError> {
+        if self.is(&self.before)? {
+            return Ok(true); // It was never changed: the program ended before.
         }
-        if !self.is(&self.after) {
-            let (setting, before) = (&self.setting, &self.before);
-            return Err(format!(
-                "somebody changed this since, so it stays: {setting} (before: {before})"
-            ));
+        if !self.is(&self.after)? {
+            return Ok(false);
         }
-        self.set(&self.before).map_err(|e| e.to_string())
+        self.set(&self.before).map(|()| true)
     }
 
-    fn is(&self, value: &str) -> bool {
-        match &self.setting {
+    fn is(&self, value: &str) -> Result<bool, OsError> {
+        Ok(match &self.setting {
             Setting::Parameter { key } => settings::sysctl(key).as_deref() == Some(value),
             Setting::Route { v6 } => {
-                let routes = settings::routes(family(*v6)).unwrap_or_default();
+                let routes = settings::routes(family(*v6))?;
                 routes.iter().any(|route| sorted(route) == sorted(value))
             }
-        }
+        })
     }
 }
 
@@ -156,17 +153,39 @@ impl Saved {
         write().map_err(|e| miette!("cannot write {}: {}", file.display(), reason(&e)))
     }
 
-    /// Puts everything back, the last first; what cannot be, and why.
-    pub fn put_back(&self) -> Vec<String> {
-        self.changes.iter().rev().filter_map(|change| change.unmake().err()).collect()
+    /// Puts everything back, the last first. What the system refused stays noted in `file`, to be
+    /// tried again; without any the file is removed. Answers what is not as it was, and why.
+    ///
+    /// # Errors
+    /// The file cannot be written or removed.
+    pub fn put_back(&mut self, file: &Path) -> miette::Result<Vec<String>> {
+        let (mut left, mut failed) = (Vec::new(), Vec::new());
+        for change in self.changes.drain(..).rev() {
+            let Change { setting, before, .. } = &change;
+            match change.unmake() {
+                Ok(true) => {}
+                Ok(false) => left.push(format!(
+                    "somebody changed this since, so it stays: {setting} (before: {before})"
+                )),
+                Err(e) => {
+                    left.push(format!("not put back: {setting} (before: {before}): {e}"));
+                    failed.push(change);
+                }
+            }
+        }
+        failed.reverse();
+        self.changes = failed;
+        if self.changes.is_empty() {
+            remove(file)?;
+        } else {
+            self.store(file)?;
+        }
+        Ok(left)
     }
 }
 
 /// Nothing is tuned any more.
-///
-/// # Errors
-/// The file cannot be removed.
-pub fn remove(file: &Path) -> miette::Result<()> {
+fn remove(file: &Path) -> miette::Result<()> {
     match fs::remove_file(file) {
         Err(e) if e.kind() != ErrorKind::NotFound => {
             Err(miette!("cannot remove {}: {}", file.display(), reason(&e)))

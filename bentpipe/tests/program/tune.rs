@@ -149,3 +149,33 @@ fn a_crash_in_the_middle_and_changes_by_others_are_survived() {
     }
     assert_eq!(host.looks(), before);
 }
+
+#[test]
+fn what_cannot_be_put_back_stays_noted_until_it_can() {
+    if !root() {
+        return;
+    }
+    let host = Host::new("refused");
+    let before = host.looks();
+    well(host.tune("--apply t1-geo"));
+    // The kernel refuses a word where a number belongs.
+    let noted = std::fs::read_to_string(&host.state).expect("the state");
+    let sack = noted.find("net.ipv4.tcp_sack").expect("it is changed");
+    let (head, tail) = noted.split_at(sack);
+    let refused = format!("{head}{}", tail.replacen("\"before\": \"0\"", "\"before\": \"x\"", 1));
+    assert_ne!(noted, refused);
+    std::fs::write(&host.state, refused).expect("the state");
+    for words in ["--undo", "--undo", "--apply geo-20-2"] {
+        let output = host.tune(words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{words}: {said}");
+        assert!(said.contains("tcp_sack") && !said.contains("this host is as it was"), "{said}");
+        assert_eq!(host.ns.read_sysctl("net.ipv4.tcp_sack").expect("one"), "1", "{said}");
+    }
+    let left = std::fs::read_to_string(&host.state).expect("it is still noted");
+    assert!(!left.contains("tcp_rmem"), "the others were put back: {left}");
+    std::fs::write(&host.state, left.replace("\"x\"", "\"0\"")).expect("the state");
+    assert!(well(host.tune("--undo")).contains("this host is as it was"));
+    assert_eq!(host.looks(), before);
+    assert!(!host.state.exists());
+}
