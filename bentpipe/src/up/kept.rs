@@ -67,18 +67,24 @@ pub struct Asked {
 }
 
 impl Kept {
-    /// What is kept of the node with this key, read from the state directory. `token` is for
-    /// news of the thread, which starts with the first job.
+    /// What is kept of the node with this key and these peers, read from the state directory.
+    /// `token` is for news of the thread, which starts with the first job.
     ///
     /// # Errors
     /// If the system has no more descriptors.
-    pub fn open(node: &PublicKey, poller: &Poller, token: u64) -> Result<Kept, OsError> {
-        Kept::at(state_directory().as_deref(), node, poller, token)
+    pub fn open(
+        node: &PublicKey,
+        peers: &[PublicKey],
+        poller: &Poller,
+        token: u64,
+    ) -> Result<Kept, OsError> {
+        Kept::at(state_directory().as_deref(), node, peers, poller, token)
     }
 
     fn at(
         dir: Option<&Path>,
         node: &PublicKey,
+        peers: &[PublicKey],
         poller: &Poller,
         token: u64,
     ) -> Result<Kept, OsError> {
@@ -98,7 +104,8 @@ impl Kept {
         match &files {
             Some(files) => {
                 outages = read_whole(&files.outages).unwrap_or_default();
-                outages.begin(read_whole::<Alive>(&files.alive), now_ms);
+                let peers = peers.iter().map(ToString::to_string).collect();
+                outages.begin(read_whole::<Alive>(&files.alive), &peers, now_ms);
             }
             None => crate::log!(
                 Info,

@@ -106,7 +106,7 @@ impl Driver {
         let others = Others::new(others?, &shard.poller, NEWS)?;
         let peers: Vec<PublicKey> = config.peers.iter().map(|p| p.public_key).collect();
         let store = Store::open(public_key, &peers);
-        let kept = Kept::open(public_key, &shard.poller, KEPT)?;
+        let kept = Kept::open(public_key, &peers, &shard.poller, KEPT)?;
         let mut driver = Driver {
             path: path.to_owned(),
             source,

@@ -1,6 +1,6 @@
 //! Outages: what events make of them, and those that are over.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use control::{Cause, Event, Notice, Outage, RekeyState, Way};
 use serde::{Deserialize, Serialize};
@@ -29,8 +29,14 @@ pub(super) struct Outages {
 }
 
 impl Outages {
-    /// The gateway starts, and was last `alive` then.
-    pub fn begin(&mut self, alive: Option<Alive>, now_ms: u64) {
+    /// The gateway starts with peers of these keys, and was last `alive` then. Of a peer that is
+    /// no longer in the file nothing more is heard: its outage ended when the gateway did.
+    pub fn begin(&mut self, alive: Option<Alive>, peers: &BTreeSet<String>, now_ms: u64) {
+        let end_ms = alive.map_or(now_ms, |alive| alive.at_ms.min(now_ms));
+        let gone: Vec<String> = self.open.keys().filter(|key| !peers.contains(*key)).cloned().collect();
+        for key in gone {
+            self.end_at(&key, end_ms);
+        }
         let Some(alive) = alive else { return };
         let cause = match alive.stopped {
             true => Cause::GatewayStopped,
@@ -104,8 +110,12 @@ impl Outages {
     }
 
     fn end(&mut self, key: &str, notice: &Notice) -> Option<Event> {
+        self.end_at(key, notice.at_ms)
+    }
+
+    fn end_at(&mut self, key: &str, at_ms: u64) -> Option<Event> {
         let mut outage = self.open.remove(key)?;
-        outage.ended_ms = Some(notice.at_ms.max(outage.began_ms));
+        outage.ended_ms = Some(at_ms.max(outage.began_ms));
         self.add(outage.clone());
         Some(Event::OutageEnded { outage })
     }
@@ -202,10 +212,11 @@ mod tests {
         outages.follow(KEY, &notice(100, silent));
         let text = serde_json::to_string(&outages).unwrap();
         let mut outages: Outages = serde_json::from_str(&text).unwrap();
-        outages.begin(Some(Alive { at_ms: 200, stopped: false }), 500);
+        let peers = BTreeSet::from([KEY.to_owned()]);
+        outages.begin(Some(Alive { at_ms: 200, stopped: false }), &peers, 500);
         outages.follow(KEY, &notice(600, up(false)));
-        outages.begin(None, 700);
-        outages.begin(Some(Alive { at_ms: 900, stopped: true }), 800);
+        outages.begin(None, &peers, 700);
+        outages.begin(Some(Alive { at_ms: 900, stopped: true }), &peers, 800);
         let expected = [
             (100, Some(600), Cause::Silent),
             (200, Some(500), Cause::GatewayKilled),
@@ -213,6 +224,22 @@ mod tests {
         ];
         assert_eq!(told(&outages), expected);
         assert_eq!(outages.log(Some("other")).len(), 2, "the gateway's own are everybody's");
+    }
+
+    #[test]
+    fn an_outage_of_a_peer_that_left_the_file_ends_with_the_gateway() {
+        let mut outages = Outages::default();
+        let silent = Event::LinkSilent { direction: Way::Receive, for_ms: 0 };
+        outages.follow(KEY, &notice(100, silent.clone()));
+        outages.follow("OTHER=", &notice(150, silent));
+        let peers = BTreeSet::from(["OTHER=".to_owned()]);
+        outages.begin(Some(Alive { at_ms: 200, stopped: true }), &peers, 500);
+        let expected = [
+            (100, Some(200), Cause::Silent),
+            (150, None, Cause::Silent),
+            (200, Some(500), Cause::GatewayStopped),
+        ];
+        assert_eq!(told(&outages), expected);
     }
 
     #[test]

@@ -23,7 +23,7 @@ impl State {
 
     fn open(&self) -> Kept {
         let poller = Poller::new().expect("a poller");
-        Kept::at(Some(&self.0), &key(), &poller, 1).expect("a waker")
+        Kept::at(Some(&self.0), &key(), &[key()], &poller, 1).expect("a waker")
     }
 
     /// All files below it.
