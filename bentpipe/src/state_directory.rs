@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use crate::human;
-
 /// systemd's state directory, root's `/var/lib/bentpipe`, or other users' own: `bentpipe` in
 /// `XDG_STATE_HOME` or in `~/.local/state`. `None` where it cannot be made.
 pub fn state_directory() -> Option<PathBuf> {
@@ -35,24 +33,28 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Reads what was written; `None` where there is nothing. A file that is damaged is put aside.
-pub fn read_whole<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let why = match fs::read(path) {
-        Ok(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(value) => return Some(value),
-            Err(e) => e.to_string(),
-        },
-        Err(e) if e.kind() == ErrorKind::NotFound => return None,
-        Err(e) => human::reason(&e),
+///
+/// # Errors
+/// The file cannot be read for now. It may be whole: nothing is to be written over it.
+pub fn read_whole<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let why = match serde_json::from_slice(&bytes) {
+        Ok(value) => return Ok(Some(value)),
+        Err(e) => e,
     };
     let aside = path.with_extension("damaged");
     let _ = fs::rename(path, &aside);
     crate::log!(
         Warn,
-        "a file of the state directory cannot be read and was put aside",
+        "a file of the state directory is damaged and was put aside",
         file = aside.display(),
         why = why
     );
-    None
+    Ok(None)
 }
 
 fn choose(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {

@@ -69,6 +69,10 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     let Answer::Usage(report) = admin::request(&socket, &request, PATIENCE)? else {
         return Err(miette!("the gateway gave another answer: it is of another version"));
     };
+    if !report.unread.is_empty() && !global.json {
+        let days = report.unread.join(", ");
+        crate::log!(Warn, "files of days cannot be read and are not counted", days = days);
+    }
     match (global.json, args.csv) {
         (true, _) => print_json(&report)?,
         (false, true) => print(&csv(&report))?,
@@ -174,6 +178,7 @@ mod tests {
             to: "2026-11-24".to_owned(),
             rows: vec![UsageRow { of: "10.1.0.2".to_owned(), bytes: had }],
             total: had,
+            ..UsageReport::default()
         }
     }
 

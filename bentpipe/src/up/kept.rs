@@ -10,6 +10,8 @@ mod keeper;
 mod outages;
 mod usage;
 
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use control::{Answer, By, Event, Notice, Outage};
@@ -20,6 +22,7 @@ use units::{Duration, Instant};
 
 use super::shard::tidings::PeerUsage;
 use crate::calendar;
+use crate::human;
 use crate::state_directory::{read_whole, state_directory};
 use keeper::{Job, Keeper};
 use outages::{Alive, Outages};
@@ -30,6 +33,8 @@ pub use usage::Range;
 /// How often it is written down that the gateway is alive: so exactly is known when it was
 /// killed.
 const ALIVE: Duration = Duration::from_secs(60);
+/// Events that are kept for a log of outages that cannot be read; the oldest go first.
+const MOST_EVENTS: usize = 10_000;
 /// Between two writes of the log of outages.
 const SPACING: Duration = Duration::from_secs(2);
 /// Between two writes of the day: with what shards tell every 20 s it makes the minute that a crash
@@ -43,9 +48,11 @@ pub struct Kept {
     files: Option<Files>,
     keeper: Keeper,
     book: Book,
-    /// Earlier days that the thread had no room for.
+    /// Earlier days that the thread had no room for, or whose file cannot be read yet.
     waiting: Vec<Book>,
     outages: Outages,
+    /// The log of outages could not be read: until it is, nothing is written over it.
+    unread: Option<Unread>,
     alive_at: Instant,
     outages_at: Instant,
     usage_at: Option<Instant>,
@@ -57,6 +64,40 @@ struct Files {
     usage: PathBuf,
     outages: PathBuf,
     alive: PathBuf,
+}
+
+/// What the log of outages is to know of the start.
+struct Start {
+    at_ms: u64,
+    /// The peers' keys.
+    peers: BTreeSet<String>,
+}
+
+/// What is made of the log of outages once it can be read.
+struct Unread {
+    start: Start,
+    /// Events since the start, by the peer's key.
+    events: VecDeque<(String, Notice)>,
+}
+
+impl Unread {
+    fn keep(&mut self, key: String, notice: &Notice) {
+        if Outages::is_concerned(&notice.event) {
+            self.events.push_back((key, notice.clone()));
+        }
+        if self.events.len() > MOST_EVENTS {
+            self.events.pop_front();
+        }
+    }
+}
+
+impl Files {
+    /// The log of outages as it is at the start.
+    fn read_outages(&self, start: &Start) -> io::Result<Outages> {
+        let mut outages: Outages = read_whole(&self.outages)?.unwrap_or_default();
+        outages.begin(read_whole(&self.alive)?, &start.peers, start.at_ms);
+        Ok(outages)
+    }
 }
 
 /// A client that waits for a report.
@@ -100,12 +141,15 @@ impl Kept {
         let now_ms = calendar::milliseconds();
         let usage = files.as_ref().map(|files| files.usage.as_path());
         let book = Book::open(now_ms / 86_400_000, usage);
-        let mut outages = Outages::default();
-        match &files {
-            Some(files) => {
-                outages = read_whole(&files.outages).unwrap_or_default();
-                let peers = peers.iter().map(ToString::to_string).collect();
-                outages.begin(read_whole::<Alive>(&files.alive), &peers, now_ms);
+        let (mut outages, mut unread) = (Outages::default(), None);
+        let peers = peers.iter().map(ToString::to_string).collect();
+        let start = Start { at_ms: now_ms, peers };
+        match files.as_ref().map(|files| files.read_outages(&start)) {
+            Some(Ok(read)) => outages = read,
+            Some(Err(why)) => {
+                let why = human::reason(&why);
+                crate::log!(Error, "outages cannot be read, and are tried again", why = why);
+                unread = Some(Unread { start, events: VecDeque::new() });
             }
             None => crate::log!(
                 Info,
@@ -115,12 +159,28 @@ impl Kept {
         }
         let (alive_at, outages_at) = (Instant::ZERO, Instant::ZERO);
         let (waiting, usage_at, asked) = (Vec::new(), None, Vec::new());
-        Ok(Kept { files, keeper, book, waiting, outages, alive_at, outages_at, usage_at, asked })
+        Ok(Kept {
+            files,
+            keeper,
+            book,
+            waiting,
+            outages,
+            unread,
+            alive_at,
+            outages_at,
+            usage_at,
+            asked,
+        })
     }
 
     /// Follows an event of the peer with this key; answers what it means for the log of outages.
     pub fn follow(&mut self, key: &PublicKey, notice: &Notice) -> Option<Notice> {
-        let event = self.outages.follow(&key.to_string(), notice)?;
+        let key = key.to_string();
+        let event = self.outages.follow(&key, notice);
+        if let Some(unread) = &mut self.unread {
+            unread.keep(key, notice);
+        }
+        let event = event?;
         Some(Notice { at_ms: notice.at_ms, peer: notice.peer.clone(), event })
     }
 
@@ -167,6 +227,11 @@ impl Kept {
     /// False if too much is to be done already.
     pub fn report(&mut self, asked: Asked, by: By, range: Range) -> bool {
         let dir = self.files.as_ref().map(|files| files.usage.clone());
+        if let Some(files) = &self.files {
+            let books = self.waiting.iter_mut().chain([&mut self.book]);
+            // What cannot be read yet the report names.
+            books.for_each(|book| drop(book.read(&files.usage)));
+        }
         let live = self.waiting.iter().chain([&self.book]).cloned().collect();
         let given = self.keeper.give(Job::Report { dir, live, by, range });
         self.asked.extend(Some(asked).filter(|_| given));
@@ -227,21 +292,29 @@ impl Kept {
     fn write_usage(&mut self) {
         let Some(files) = &self.files else { return };
         for book in self.waiting.iter_mut().chain([&mut self.book]).filter(|book| book.changed) {
-            let path = files.usage.join(book.file_name());
-            book.changed = !self.keeper.write(path, book.of_the_day());
+            if book.read(&files.usage).is_ok() {
+                let path = files.usage.join(book.file_name());
+                book.changed = !self.keeper.write(path, book.of_the_day());
+            }
         }
         self.waiting.retain(|book| book.changed);
     }
 
     fn write_outages(&mut self) {
         let Some(files) = self.files.as_ref().filter(|_| self.outages.changed) else { return };
+        if let Some(unread) = &self.unread {
+            let Ok(mut read) = files.read_outages(&unread.start) else { return };
+            unread.events.iter().for_each(|(key, notice)| drop(read.follow(key, notice)));
+            (self.outages, self.unread) = (read, None);
+        }
         if self.keeper.write(files.outages.clone(), &self.outages) {
             self.outages.changed = false;
         }
     }
 
     fn write_alive(&mut self, stopped: bool) {
-        if let Some(files) = &self.files {
+        // Without the log nothing is made of the last one yet.
+        if let Some(files) = self.files.as_ref().filter(|_| self.unread.is_none()) {
             let alive = Alive { at_ms: calendar::milliseconds(), stopped };
             self.keeper.write(files.alive.clone(), &alive);
         }

@@ -100,6 +100,9 @@ pub struct UsageReport {
     pub rows: Vec<UsageRow>,
     /// Their sum.
     pub total: UsageBytes,
+    /// Days whose file cannot be read for now: what it has is missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
 }
 
 #[cfg(test)]

@@ -91,6 +91,19 @@ impl Outages {
         }
     }
 
+    /// Can [`Outages::follow`] make something of the event?
+    pub fn is_concerned(event: &Event) -> bool {
+        matches!(
+            event,
+            Event::LinkSilent { .. }
+                | Event::LinkFailing { .. }
+                | Event::Rekey { state: RekeyState::Erased | RekeyState::InTime }
+                | Event::LinkDown { .. }
+                | Event::LinkUp { .. }
+                | Event::LinkBack
+        )
+    }
+
     /// Begins an outage, unless one goes on: its first cause stands.
     fn open_one(
         &mut self,

@@ -169,6 +169,78 @@ fn what_the_disk_refused_is_written_when_it_can_be() {
     assert_eq!(report(&mut state.open(), By::Peer, Range::default()).total.bytes(), 1_000);
 }
 
+/// Puts a file aside and a directory in its place, which not even root reads as a file.
+struct Hidden(PathBuf);
+
+impl Hidden {
+    fn new(path: &Path) -> Hidden {
+        fs::rename(path, path.with_extension("aside")).expect("a file");
+        fs::create_dir(path).expect("a directory");
+        Hidden(path.to_owned())
+    }
+
+    /// Nothing was done to it; the file is back.
+    fn end(self) {
+        fs::remove_dir(&self.0).expect("it is still there");
+        fs::rename(self.0.with_extension("aside"), &self.0).expect("put back");
+    }
+}
+
+#[test]
+fn usage_that_cannot_be_read_is_never_written_over_and_counts_when_it_can_be() {
+    let state = State::new("unread");
+    let mut kept = state.open();
+    kept.add(&had("ship", 1, 1_000));
+    kept.finish();
+    let today = kept.files.as_ref().expect("files").usage.join(kept.book.file_name());
+    let hidden = Hidden::new(&today);
+    let mut kept = state.open();
+    kept.add(&had("ship", 1, 500));
+    kept.save(Instant::from_nanos(1));
+    assert!(kept.poll_timeout().is_some_and(|at| at > Instant::from_nanos(1)), "not all the time");
+    let told = report(&mut kept, By::Peer, Range::default());
+    assert_eq!((told.total.bytes(), told.unread), (500, vec![kept.book.day_name()]));
+    hidden.end();
+    kept.finish();
+    let told = report(&mut state.open(), By::Peer, Range::default());
+    assert_eq!((told.total.bytes(), told.unread.len()), (1_500, 0));
+
+    // A day that is over is left as it is, and named.
+    let hidden = Hidden::new(&today);
+    let mut kept = state.open();
+    kept.book = Book::new(kept.book.day() + 1);
+    let told = report(&mut kept, By::Peer, Range::default());
+    assert_eq!((told.total.bytes(), told.unread.len()), (0, 1));
+    hidden.end();
+    assert_eq!(report(&mut kept, By::Peer, Range::default()).total.bytes(), 1_500);
+}
+
+#[test]
+fn outages_that_cannot_be_read_are_never_written_over_and_go_on_when_they_can_be() {
+    let state = State::new("unread-outages");
+    let notice = |at_ms, event| Notice { at_ms, peer: Some("ship".to_owned()), event };
+    let down = Event::LinkDown { cause: control::Cause::Closed };
+    let mut kept = state.open();
+    kept.follow(&key(), &notice(5, down.clone()));
+    kept.finish();
+    for unreadable in ["outages", "alive"] {
+        let hidden = Hidden::new(match (unreadable, kept.files.as_ref().expect("files")) {
+            ("outages", files) => &files.outages,
+            (_, files) => &files.alive,
+        });
+        kept = state.open();
+        kept.follow(&key(), &notice(9, Event::LinkBack));
+        kept.follow(&key(), &notice(12, down.clone()));
+        kept.save(Instant::from_nanos(1) + SPACING);
+        assert!(kept.poll_timeout().is_some_and(|at| at > Instant::from_nanos(1) + SPACING));
+        hidden.end();
+        kept.finish();
+        let log = state.open().log(Some("ship"));
+        let told: Vec<_> = log.iter().map(|o| (o.began_ms, o.ended_ms)).collect();
+        assert_eq!(told[..2], [(5, Some(9)), (12, None)], "{unreadable}: {log:?}");
+    }
+}
+
 #[test]
 fn a_report_has_the_days_and_the_peer_that_it_was_asked_for() {
     let state = State::new("days");

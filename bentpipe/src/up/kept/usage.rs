@@ -2,14 +2,15 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
+use std::{fs, io};
 
 use control::{By, UsageBytes, UsageReport, UsageRow};
 use serde::{Deserialize, Serialize};
 
 use crate::calendar;
+use crate::human;
 use crate::state_directory::read_whole;
 use crate::up::shard::tidings::PeerUsage;
 
@@ -49,6 +50,22 @@ struct PeerDay {
     hosts: BTreeMap<String, [u64; 6]>,
 }
 
+impl Day {
+    /// Adds what was there earlier that day.
+    fn add(&mut self, earlier: Day) {
+        for (key, before) in earlier.peers {
+            let peer = self.peers.entry(key).or_default();
+            if peer.name.is_empty() {
+                peer.name = before.name;
+            }
+            peer.total += before.total;
+            for (host, numbers) in before.hosts {
+                add(peer.hosts.entry(host).or_default(), &bytes_of(&numbers));
+            }
+        }
+    }
+}
+
 /// A day in memory: today, and earlier ones that are still to be written.
 #[derive(Clone)]
 pub(super) struct Book {
@@ -57,19 +74,40 @@ pub(super) struct Book {
     of_the_day: Day,
     /// It is to be written.
     pub changed: bool,
+    /// The file could not be read: until what it has is known, nothing is written over it.
+    pub unread: bool,
 }
 
 impl Book {
     pub fn new(day: u64) -> Book {
-        Book { day, of_the_day: Day::default(), changed: false }
+        Book { day, of_the_day: Day::default(), changed: false, unread: false }
     }
 
     /// The book of a day, which goes on with what was written of it in `dir`.
     pub fn open(day: u64, dir: Option<&Path>) -> Book {
         let mut book = Book::new(day);
-        let written = dir.and_then(|dir| read_whole(&dir.join(book.file_name())));
-        book.of_the_day = written.unwrap_or_default();
+        if let Some(dir) = dir {
+            book.unread = true;
+            if let Err(e) = book.read(dir) {
+                let (file, why) = (dir.join(book.file_name()), human::reason(&e));
+                let file = file.display();
+                crate::log!(Error, "usage cannot be read, and is tried again", file = file, why = why);
+            }
+        }
         book
+    }
+
+    /// Adds what was written of the day in `dir`, where that was not done yet.
+    ///
+    /// # Errors
+    /// The file cannot be read for now.
+    pub fn read(&mut self, dir: &Path) -> io::Result<()> {
+        if self.unread {
+            let written: Option<Day> = read_whole(&dir.join(self.file_name()))?;
+            self.of_the_day.add(written.unwrap_or_default());
+            self.unread = false;
+        }
+        Ok(())
     }
 
     pub fn day(&self) -> u64 {
@@ -218,12 +256,19 @@ pub(super) fn report(dir: Option<&Path>, live: &[Book], by: By, range: &Range) -
     all.extend(live.iter().map(Book::day_name));
     all.retain(|day| range.has(day));
     let (mut sums, mut total) = (BTreeMap::<String, UsageBytes>::new(), UsageBytes::default());
+    let mut unread: BTreeSet<String> =
+        live.iter().filter(|book| book.unread).map(Book::day_name).collect();
+    unread.retain(|day| range.has(day));
     for name in &all {
         let read;
         let day = match (live.iter().find(|book| book.day_name() == *name), dir) {
             (Some(book), _) => &book.of_the_day,
             (None, Some(dir)) => {
-                read = read_whole::<Day>(&dir.join(format!("{name}.json"))).unwrap_or_default();
+                let file = read_whole::<Day>(&dir.join(format!("{name}.json")));
+                if file.is_err() {
+                    unread.insert(name.clone());
+                }
+                read = file.ok().flatten().unwrap_or_default();
                 &read
             }
             (None, None) => continue,
@@ -242,7 +287,7 @@ pub(super) fn report(dir: Option<&Path>, live: &[Book], by: By, range: &Range) -
     }
     let rows = rows(sums, by);
     let [from, to] = [all.first(), all.last()].map(|day| day.cloned().unwrap_or_default());
-    UsageReport { by, from, to, rows, total }
+    UsageReport { by, from, to, rows, total, unread: unread.into_iter().collect() }
 }
 
 fn rows(mut sums: BTreeMap<String, UsageBytes>, by: By) -> Vec<UsageRow> {
