@@ -332,14 +332,19 @@ impl Driver {
         self.others.order_all(|| Order::End);
         self.shard.end();
         let (mut others, outcome) = self.others.join();
-        self.store.save(Instant::FAR_FUTURE);
+        let now = self.shard.clock.now();
+        // What they told in their last turn, and what they did not come to tell.
+        while let Some(news) = self.others.next_news() {
+            self.follow(now, news);
+        }
         for number in 0..=others.len() {
             let shard = number.checked_sub(1).map_or(&mut self.shard, |n| &mut others[n]);
             shard.tell_usage(Instant::FAR_FUTURE);
             if let Some(news) = shard.take_news() {
-                self.follow_tidings(news.tidings);
+                self.follow(now, news);
             }
         }
+        self.store.save(Instant::FAR_FUTURE);
         self.kept.finish();
         // Devices vanish when the last descriptor is closed.
         for shard in others.iter_mut().chain([&mut self.shard]) {
