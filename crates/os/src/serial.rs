@@ -10,7 +10,8 @@
 //!   file is of no more use then; open it anew when the device is back.
 //!
 //! DTR falls when the last holder closes the line or dies, so that a call does not outlive who pays
-//! for it. A pty has no control lines: [`Serial::carrier`] answers `None` and [`Serial::set_dtr`]
+//! for it. What has not left by then is forgotten: the kernel would wait for it for up to half a
+//! minute, as long as the modem says by CTS that it takes nothing, and DTR would stay. A pty has no control lines: [`Serial::carrier`] answers `None` and [`Serial::set_dtr`]
 //! `false`.
 
 use std::ffi::{CStr, CString};
@@ -130,6 +131,12 @@ impl Serial {
         let request = if on { libc::TIOCMBIS } else { libc::TIOCMBIC };
         // SAFETY: `bits` outlives the call, which reads one int.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), request, &raw const bits) }).is_ok()
+    }
+}
+
+impl Drop for Serial {
+    fn drop(&mut self) {
+        self.discard();
     }
 }
 
@@ -362,6 +369,19 @@ mod tests {
         let line = Serial::open(pty.path(), SETTINGS).unwrap();
         line.write(b"x");
         assert_eq!(read_all(|buf| pty.read(buf), 1), b"x");
+    }
+
+    #[test]
+    fn closing_a_line_does_not_wait_for_what_has_not_left() {
+        let pty = Pty::open().unwrap();
+        let line = Serial::open(pty.path(), SETTINGS).unwrap();
+        let mut written = 0;
+        while let Got::Bytes(n) = line.write(&[7; 4_096]) {
+            written += n;
+        }
+        drop(line);
+        let left = read_all(|buf| pty.read(buf), written).len();
+        assert!(left < written, "{left} of {written} bytes were kept for a modem that takes none");
     }
 
     #[test]
