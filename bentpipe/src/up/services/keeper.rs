@@ -95,5 +95,9 @@ fn make_directory(directory: &Path, user: Option<(u32, u32)>) -> Result<(), OsEr
     // The keeper, who has given up reading what is others', enters it before it becomes that user.
     std::fs::DirBuilder::new().mode(0o711).create(directory).map_err(cannot)?;
     let (user, group) = user.unzip();
-    std::os::unix::fs::chown(directory, user, group).map_err(cannot)
+    std::os::unix::fs::chown(directory, user, group).map_err(|e| {
+        // Else the next start would take it for one that the operator made so.
+        let _ = std::fs::remove_dir(directory);
+        cannot(e)
+    })
 }
