@@ -95,15 +95,18 @@ impl User {
     }
 }
 
-/// As [`drop_rights`], and goes on as this user, with his group and no other. Needs root.
+/// As [`drop_rights`], and goes on as this user, with the groups that he has as at a login: a modem
+/// is mostly its group's. Needs root.
 pub fn become_user(user: &User) -> Result<(), OsError> {
     let User { name, uid, gid } = user;
     let change = || {
-        // SAFETY: no pointers are passed: an empty list of groups is not looked at.
+        let login = std::ffi::CString::new(name.as_str())?;
+        // SAFETY: the name ends with zero and outlives the call, which is the only one that has a
+        // pointer.
         unsafe {
             // Without this, leaving root would leave the rights behind, too.
             check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0))?;
-            check(libc::setgroups(0, std::ptr::null()))?;
+            check(libc::initgroups(login.as_ptr(), *gid))?;
             check(libc::setgid(*gid))?;
             check(libc::setuid(*uid)).map(drop)
         }
