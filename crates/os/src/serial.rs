@@ -137,6 +137,9 @@ impl Serial {
 impl Drop for Serial {
     fn drop(&mut self) {
         self.discard();
+        // What a pty's other end holds open stays as it is, for the next program too.
+        // SAFETY: no pointers are passed.
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCNXCL) };
     }
 }
 
@@ -319,6 +322,22 @@ mod tests {
             }
         }
         found
+    }
+
+    #[test]
+    fn a_line_that_was_closed_is_anybodys() {
+        let pty = Pty::open().unwrap();
+        let is_exclusive = || {
+            let file = open_tty(pty.path()).unwrap();
+            let mut on: libc::c_int = -1;
+            // SAFETY: `on` outlives the call, which writes one int.
+            check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TIOCGEXCL, &raw mut on) }).unwrap();
+            on != 0
+        };
+        let line = Serial::open(pty.path(), SETTINGS).unwrap();
+        assert!(is_exclusive());
+        drop(line);
+        assert!(!is_exclusive());
     }
 
     #[test]
