@@ -231,7 +231,7 @@ impl ChunkStores {
                         dir = dir.display(),
                         error = e,
                         mend = "name a directory of this user's with dedup_dir in [node], or set \
-                                dedup_disk = 0"
+                                dedup_disk = \"0B\""
                     );
                 }
             })
