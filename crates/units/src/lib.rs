@@ -9,6 +9,7 @@
 mod checksum;
 pub mod human;
 mod prefix;
+mod private;
 mod rate;
 mod rng;
 mod shares;
@@ -17,6 +18,7 @@ pub mod varint;
 
 pub use checksum::internet_sum;
 pub use prefix::{IpPrefix, ParsePrefixError};
+pub use private::is_private;
 pub use rate::{BitRate, ByteCount, ParseUnitError, Ratio};
 pub use rng::Rng;
 pub use shares::{HostShares, Shares, host_in_network};

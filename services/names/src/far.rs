@@ -4,9 +4,9 @@ mod ahead;
 mod together;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use units::Shares;
+use units::{Shares, is_private};
 
 use crate::cache::{Cache, Found};
 use crate::exchange::Frame;
@@ -354,14 +354,8 @@ impl Far {
 /// asked. A company's resolver may answer each network differently, which it tells by addresses
 /// that peers keep; and it is near, so that asking it again costs nothing on the link.
 fn known_by(peer: &str, key: &Key) -> (String, Key) {
-    let is_private = match key.0.ip().to_canonical() {
-        IpAddr::V4(ip) => {
-            let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
-            ip.is_private() || ip.is_loopback() || ip.is_link_local() || is_shared
-        }
-        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_loopback() || ip.is_unicast_link_local(),
-    };
-    (if is_private { peer.to_owned() } else { String::new() }, key.clone())
+    let of = if is_private(key.0.ip()) { peer.to_owned() } else { String::new() };
+    (of, key.clone())
 }
 
 #[cfg(test)]

@@ -86,6 +86,9 @@ fn what_a_private_server_told_one_peer_is_not_anothers_and_what_a_public_one_did
         ("10.2.0.2:53", false),
         ("100.64.0.1:53", false),
         ("[fd02::2]:53", false),
+        ("198.18.0.1:53", false),
+        // It holds 10.2.0.2.
+        ("[64:ff9b::a02:2]:53", false),
     ] {
         let mut far = Far::default();
         let server: SocketAddr = server.parse().unwrap();

@@ -15,7 +15,7 @@ use bentpipe_web::headers::Way;
 use bentpipe_web::push::fields::{self, Ask};
 use bentpipe_web::push::plan::{Plan, Wanted};
 use bentpipe_web::push::scan::{Scanner, in_fields};
-use bentpipe_web::push::{Budget, Found, Kind, frames, is_private, name_of};
+use bentpipe_web::push::{Budget, Found, Kind, frames, name_of};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
@@ -24,6 +24,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::timeout;
+use units::is_private;
 use url::Url;
 
 use crate::body::{self, Body, Broken};
