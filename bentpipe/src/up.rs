@@ -30,6 +30,7 @@ mod self_test;
 mod serial_line;
 mod services;
 mod shard;
+mod shell;
 mod steering;
 mod store;
 mod thinning;

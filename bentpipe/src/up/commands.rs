@@ -10,7 +10,7 @@ use std::time::Duration as StdDuration;
 use os::OsError;
 use os::poll::{Interest, Poller, Waker};
 
-use super::modem_rate::run_command;
+use super::shell::run_command;
 
 /// A command that drops a line and has not ended by then is ended.
 const PATIENCE: StdDuration = StdDuration::from_secs(30);

@@ -637,8 +637,8 @@ fn an_object_that_its_host_was_sent_itself_does_not_cross_once_more_as_a_push() 
         return;
     }
     let (world, _programs) = world("push-answered");
-    let server = Server::start(&world.server, |head, _| {
-        match (head.split(' ').nth(1), is_push(head)) {
+    let server =
+        Server::start(&world.server, |head, _| match (head.split(' ').nth(1), is_push(head)) {
             (Some("/page"), _) => with("Content-Type: text/html\r\n", b"<img src=image>"),
             (Some("/next"), _) => with("Content-Type: text/html\r\n", b"<img src=other>"),
             (Some("/image"), true) => {
@@ -650,8 +650,7 @@ fn an_object_that_its_host_was_sent_itself_does_not_cross_once_more_as_a_push() 
                 sized(b"asked".to_vec())
             }
             _ => sized(b"other".to_vec()),
-        }
-    });
+        });
     let mut own = ask_for(&world, &server, "/image");
     get(&world, "", "/page");
     wait_for("the hub to ask for the page's object", || {
