@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Does this address belong to nobody in the wide world, so that another host may have it elsewhere?
-/// Addresses in IPv6 that hold one of IPv4 count as private, whichever that is.
+/// Does this address belong to nobody in the wide world, so that another host may have it
+/// elsewhere? Addresses in IPv6 that hold one of IPv4 count as private, whichever that is.
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {

@@ -27,8 +27,8 @@ const GATEWAY: u64 = 0;
 const BUFFER: usize = 64 << 10;
 /// Sessions and data connections at once. For one more the host loses its oldest that has the most,
 /// behind the peer or in the network with the most. Where nobody has more than who asks, a session
-/// is carried by the gateway as ever, or reset at the hub unless its host has none ([`Places`]), and
-/// a data connection is not made.
+/// is carried by the gateway as ever, or at the hub reset unless its host has none ([`Places`]),
+/// and a data connection is not made.
 const MOST: usize = 4000;
 
 fn main() -> ExitCode {

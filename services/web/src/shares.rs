@@ -9,8 +9,8 @@ use tokio::task::{AbortHandle, spawn_local};
 use units::host_in_network;
 
 /// Places of a kind, by who holds them, a peer or a host. The first has half of them at most, and
-/// each of the next less, by the square of what is free: a dozen that take all they can leave one in
-/// twenty. Who has none gets one while there is any.
+/// each of the next less, by the square of what is free: a dozen that take all they can leave one
+/// in twenty. Who has none gets one while there is any.
 pub struct Places<H: Ord = Rc<str>> {
     most: usize,
     taken: RefCell<BTreeMap<H, usize>>,

@@ -54,7 +54,8 @@ const BUFFER: usize = 64 << 10;
 /// How often it is looked whether an exchange still stands that waits for the link.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Hosts' connections at once, of which one host alone, or one /64, has half. More are carried as plain streams.
+/// Hosts' connections at once, of which one host alone, or one /64, has half. More are carried as
+/// plain streams.
 const CONNECTIONS: usize = 3000;
 
 /// The terminal's part.
