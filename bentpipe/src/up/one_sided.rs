@@ -56,7 +56,7 @@ const STOP: u64 = 5;
 /// Twice a connection's number, and one more for its server's socket.
 const CONNECTIONS: u64 = 16;
 
-/// How long a server is asked.
+/// How long a server is asked, and a host for the acknowledgement of its last bytes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the link's rate is divided anew.
 const SHARING: Duration = Duration::from_millis(100);
@@ -219,6 +219,9 @@ struct Engine {
     links: Vec<Link>,
     connections: BTreeMap<u64, Connection>,
     openings: Openings,
+    /// Both ends were relayed, and the kernel still has bytes of them: it would lose them with the
+    /// interception. Until when they are kept at most.
+    closing: BTreeMap<u64, Instant>,
     queue: VecDeque<u64>,
     next: u64,
     shared_at: Instant,
@@ -262,6 +265,7 @@ impl Engine {
             links,
             connections: BTreeMap::new(),
             openings: Openings::new(),
+            closing: BTreeMap::new(),
             queue: VecDeque::new(),
             next: 0,
             shared_at: Instant::ZERO,
@@ -291,7 +295,7 @@ impl Engine {
             for event in events.iter() {
                 self.on_event(now, event)?;
             }
-            self.work();
+            self.work(now);
             self.on_time(now);
         }
         Ok(())
@@ -303,7 +307,8 @@ impl Engine {
         }
         let now = self.clock.now();
         let is_busy = self.links.iter().any(|link| !link.sharing.is_idle());
-        let sharing = is_busy.then(|| (self.shared_at + SHARING).since(now));
+        let sharing =
+            (is_busy || !self.closing.is_empty()).then(|| (self.shared_at + SHARING).since(now));
         let openings = (!self.openings.is_empty()).then(|| Duration::from_secs(1));
         let listeners = self.listeners.poll_timeout().map(|at| at.since(now));
         let mending = self.mending_at().map(|at| at.since(now));
@@ -483,6 +488,7 @@ impl Engine {
                 self.openings.remove(&opening.ends);
             }
             Connection::Joined { link, .. } => {
+                self.closing.remove(&id);
                 self.links[*link].sharing.remove(id);
                 self.links[*link].counters.open.fetch_sub(1, Ordering::SeqCst);
                 if self.drains.load(Ordering::SeqCst) {
@@ -541,7 +547,7 @@ impl Engine {
     }
 
     /// Gives every connection that has news one turn.
-    fn work(&mut self) {
+    fn work(&mut self, now: Instant) {
         for _ in 0..self.queue.len() {
             let Some(id) = self.queue.pop_front() else { break };
             let Some(Connection::Joined { pair, link, leg }) = self.connections.get_mut(&id) else {
@@ -559,6 +565,9 @@ impl Engine {
             match turn {
                 Turn::Rests => {}
                 Turn::HasMore => self.enqueue(id),
+                Turn::Ended if pair.is_under_way() => {
+                    self.closing.entry(id).or_insert(now + PATIENCE);
+                }
                 Turn::Ended | Turn::Reset => {
                     self.forget(id);
                 }
@@ -583,12 +592,17 @@ impl Engine {
                 |id, pace| set_pace(connections, id, pace),
             );
         }
+        let over = |(id, until): (&u64, &Instant)| match &self.connections[id] {
+            Connection::Joined { pair, .. } if *until > now && pair.is_under_way() => None,
+            _ => Some(*id),
+        };
+        let over: Vec<u64> = self.closing.iter().filter_map(over).collect();
         let late = |opening: &u64| match &self.connections[opening] {
             Connection::Opening(o) => o.until <= now,
             Connection::Joined { .. } => false,
         };
         let late: Vec<u64> = self.openings.numbers().filter(late).collect();
-        for id in late {
+        for id in over.into_iter().chain(late) {
             self.forget(id);
         }
     }
@@ -597,9 +611,7 @@ impl Engine {
 /// Has the leg bytes that the far host has not acknowledged?
 fn is_under_way(connection: Option<&Connection>) -> bool {
     match connection {
-        Some(Connection::Joined { pair, leg, .. }) => {
-            pair.sides[*leg].stream.unacknowledged().is_ok_and(|bytes| bytes > 0)
-        }
+        Some(Connection::Joined { pair, leg, .. }) => pair.sides[*leg].is_under_way(),
         _ => false,
     }
 }

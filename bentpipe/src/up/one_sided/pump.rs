@@ -58,6 +58,11 @@ impl Side {
         Side { stream, readable: true, writable: true, failed: false, arrived: false }
     }
 
+    /// Has it bytes, or an end, that its host has not acknowledged?
+    pub fn is_under_way(&self) -> bool {
+        self.stream.unacknowledged().is_ok_and(|bytes| bytes > 0)
+    }
+
     fn on_event(&mut self, event: Event) {
         self.readable |= event.readable;
         self.arrived |= event.readable;
@@ -92,6 +97,11 @@ impl Pair {
     /// Bytes from the client, and to it.
     pub fn bytes(&self) -> [u64; 2] {
         [self.halves[0].bytes, self.halves[1].bytes]
+    }
+
+    /// Has a side bytes, or an end, that its host has not acknowledged?
+    pub fn is_under_way(&self) -> bool {
+        self.sides.iter().any(Side::is_under_way)
     }
 
     /// Moves what can be moved. `buffer` is at least [`PIECE`] long.
