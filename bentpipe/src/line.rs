@@ -106,7 +106,10 @@ fn why(
     };
     match line {
         None if global.json => console::print_json(&link.line)?,
-        None => console::print("it is always up: its table in the file has no [peer.line]\n")?,
+        None => console::print(
+            "it is always up: its table in the file has no [peer.line], or had none when the \
+             gateway started\n",
+        )?,
         Some(line) if global.json => console::print_json(line)?,
         Some(line) => console::print(&format!("{line}\n"))?,
     }

@@ -29,16 +29,19 @@ pub(super) trait PeerSource {
     /// # Errors
     /// In one line, why those in force stay so.
     fn update(&self, in_force: &Config) -> Result<PeerUpdate, String> {
-        let new = self.read().map_err(|e| {
+        let mut new = self.read().map_err(|e| {
             format!("{} stays in force as it was: {}", self.name(), e.in_one_line())
         })?;
-        Ok(PeerUpdate { changes: in_force.changes(&new), new })
+        let changes = in_force.changes(&new);
+        in_force.keep_lines(&mut new);
+        Ok(PeerUpdate { new, changes })
     }
 }
 
 /// What a source has now.
 #[derive(Debug)]
 pub(super) struct PeerUpdate {
+    /// To be in force; what of a peer's line waits for a restart is as before.
     pub new: Config,
     pub changes: Changes,
 }

@@ -141,6 +141,25 @@ impl Config {
         }
         Changes { needs_restart, added, changed, removed }
     }
+
+    /// The lines of `new`'s peers are those that run since `self` was in force, as far as only a
+    /// restart changes them: later files are compared with these.
+    pub fn keep_lines(&self, new: &mut Config) {
+        let line_of = |peer: &Arc<Peer>| (peer.public_key, peer.line.clone());
+        let has_line = |peer: &&Arc<Peer>| peer.line.is_some();
+        let lines: BTreeMap<_, _> = self.peers.iter().filter(has_line).map(line_of).collect();
+        let known: BTreeSet<_> = self.peers.iter().map(|peer| &peer.public_key).collect();
+        for peer in new.peers.iter_mut().filter(|peer| known.contains(&peer.public_key)) {
+            let old = lines.get(&peer.public_key).and_then(Option::as_ref);
+            let line = match (old, &peer.line) {
+                (Some(old), Some(new)) => Some(old.while_running(new)),
+                (old, _) => old.cloned(),
+            };
+            if peer.line != line {
+                Arc::make_mut(peer).line = line;
+            }
+        }
+    }
 }
 
 impl Node {

@@ -64,6 +64,16 @@ impl Raised {
     pub fn calls(&self) -> bool {
         self.modem.as_ref().is_some_and(|modem| !modem.numbers.is_empty())
     }
+
+    /// By the same device, or by commands as well. What a command raised is to be dropped.
+    fn is_raised_as(&self, new: &Raised) -> bool {
+        let device = |line: &Raised| {
+            let modem = line.modem.as_ref()?;
+            Some((modem.device.clone(), modem.speed, modem.hardware_flow, modem.numbers.is_empty()))
+        };
+        let settled = |l: &Raised| (device(l), l.raise.is_some(), l.drop.is_some());
+        settled(self) == settled(new)
+    }
 }
 
 impl Line {
@@ -75,21 +85,28 @@ impl Line {
     /// May a running gateway not go over to `new`? Devices, the carriers, and whether modems call
     /// at all are settled at the start.
     pub fn needs_restart_for(&self, new: &Line) -> bool {
-        let device = |line: &Raised| {
-            let modem = line.modem.as_ref()?;
-            Some((modem.device.clone(), modem.speed, modem.hardware_flow, modem.numbers.is_empty()))
-        };
-        // A line that a command raised is to be dropped.
-        let settled = |line: &Line| {
-            let each = line.lines.iter();
-            each.map(|l| (l.carrier, device(l), l.raise.is_some(), l.drop.is_some()))
-                .collect::<Vec<_>>()
-        };
+        let mut pairs = self.lines.iter().zip(&new.lines);
+        self.has_other_carriers(new) || pairs.any(|(old, new)| !old.is_raised_as(new))
+    }
+
+    /// `new`, as far as a running gateway goes over to it: what is settled at the start stays, and
+    /// needs a restart for `new` still.
+    pub fn while_running(&self, new: &Line) -> Line {
+        if self.has_other_carriers(new) {
+            return self.clone();
+        }
+        let each = self.lines.iter().zip(&new.lines);
+        let each = each.map(|(old, new)| if old.is_raised_as(new) { new } else { old });
+        Line { lines: each.cloned().collect(), ..new.clone() }
+    }
+
+    fn has_other_carriers(&self, new: &Line) -> bool {
+        let lines = |line: &Line| line.lines.iter().map(|l| l.carrier).collect::<Vec<_>>();
         let names = |line: &Line| {
             let all = line.manager.carriers.iter();
             all.map(|carrier| carrier.name.clone()).collect::<Vec<_>>()
         };
-        self.raises != new.raises || settled(self) != settled(new) || names(self) != names(new)
+        self.raises != new.raises || lines(self) != lines(new) || names(self) != names(new)
     }
 }
 

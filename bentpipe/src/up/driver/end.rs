@@ -245,16 +245,17 @@ impl Driver {
     ) -> Result<(usize, link::keys::PublicKey, Option<String>), String> {
         let peer = self.everyone.called(name);
         let peer = peer.ok_or_else(|| format!("there is no peer \"{name}\""))?;
-        let needs_restart =
+        let is_missing =
             peer.shard == 0 && !self.shard.lines.iter().any(|line| line.is_of(&peer.config));
-        if peer.config.line.is_some() && needs_restart {
-            return Err(format!("the line of \"{name}\" is new in the file: restart the gateway"));
+        if peer.config.line.is_some() && is_missing {
+            return Err(format!("the line of \"{name}\" could not be opened: see the log"));
         }
         let is_zone = matches!(command, LineCommand::Zone(_));
         let line = peer.config.line.as_ref().filter(|line| line.raises || is_zone);
         let Some(line) = line else {
             return Err(format!(
-                "the link to \"{name}\" is always up: its table in the file has no [peer.line]"
+                "the link to \"{name}\" is always up: its table in the file has no [peer.line], \
+                 or had none when the gateway started"
             ));
         };
         let zones = || line.manager.carriers.iter().flat_map(|c| c.tariff.zones());

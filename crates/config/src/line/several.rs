@@ -244,6 +244,7 @@ impl Line {
 mod tests {
     use units::Duration;
 
+    use crate::Config;
     use crate::tests::{parse_peer as parse, peer_fault};
 
     const CARRIERS: &str = "[[peer.carrier]]\nname = \"vsat\"\ninterface = \"eth1\"\n\
@@ -323,6 +324,34 @@ mod tests {
         assert!(before.needs_restart_for(&device), "of the second line");
         let one = line(format!("{CARRIERS}{FIRST}{DEMAND}").replace("zone = \"at sea\"\n", ""));
         assert!(before.needs_restart_for(&one) && one.needs_restart_for(&before));
+    }
+
+    #[test]
+    fn what_waits_for_a_restart_is_named_at_each_reload_and_the_rest_takes_effect() {
+        let file = |text: String| parse(&text).expect("a good file");
+        let at = |config: &Config| config.peers[0].line.clone().expect("lines");
+        let idle = |text: String| text.replace("idle = \"20s\"", "idle = \"21s\"");
+        let in_force = file(whole());
+        let device = whole().replace("ttyS0", "ttyS1");
+        let fewer = format!("{CARRIERS}{FIRST}{DEMAND}").replace("zone = \"at sea\"\n", "");
+        let without = CARRIERS.to_owned();
+        for (text, takes) in [(device, true), (fewer, false), (without, false)] {
+            let mut runs = in_force.clone();
+            for text in [text.clone(), idle(text)] {
+                let mut new = file(text);
+                assert_eq!(runs.changes(&new).needs_restart.first(), Some(&"line of a peer"));
+                runs.keep_lines(&mut new);
+                runs = new;
+            }
+            let (line, before) = (at(&runs), at(&in_force));
+            assert_eq!(line.lines[1].modem, before.lines[1].modem);
+            assert_eq!(line.manager != before.manager, takes);
+            // As it runs: nothing waits any more.
+            assert_eq!(runs.changes(&in_force).needs_restart, Vec::<&str>::new());
+        }
+        let mut new = in_force.clone();
+        file(CARRIERS.to_owned()).keep_lines(&mut new);
+        assert_eq!(new.peers[0].line, None, "it begins with a restart");
     }
 
     #[test]

@@ -111,14 +111,11 @@ impl Shard {
         });
     }
 
-    /// The file says something else of the peer's lines. What only a restart can change leaves them
-    /// as they are.
+    /// The file says something else of the peer's lines. What only a restart can change is not in
+    /// the configuration ([`crate::config::Config::keep_lines`]).
     pub(in crate::up::shard) fn change_line(&mut self, now: Instant, id: PeerId, peer: &Peer) {
         let Some(line) = self.lines.iter_mut().find(|line| line.peer == id) else { return };
-        let Some(new) = peer.line.as_ref().filter(|new| !line.settings.needs_restart_for(new))
-        else {
-            return;
-        };
+        let Some(new) = &peer.line else { return };
         line.name.clone_from(&peer.name);
         if line.settings == *new {
             return;
