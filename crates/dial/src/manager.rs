@@ -30,6 +30,7 @@
 mod budgets;
 mod config;
 mod demand;
+mod dropping;
 mod each;
 mod line;
 mod raise;
@@ -90,7 +91,8 @@ pub enum Work {
         attempt: u32,
     },
     /// Hang up, or stop dialling; of a carrier that is there by itself: let nothing cross. A call
-    /// that was there is over with [`Manager::handle_ended`].
+    /// that was there is over with [`Manager::handle_ended`]. It is wanted again, with pauses,
+    /// after [`Manager::handle_drop_failed`].
     HangUp {
         /// Which carrier.
         carrier: CarrierId,
@@ -357,22 +359,33 @@ impl Manager {
         cause: &str,
         books: &mut Books,
     ) {
-        let alone = self.lines.len() == 1;
+        self.handle_lost(now, carrier, cause);
         let Some(line) = self.lines.get_mut(carrier.0) else { return };
         let Some(call) = line.call.take() else { return };
-        let lasted = now.since(call.connected);
         let told = match &line.state {
+            State::Down { cause: DownCause::Lost(told), .. } => told.to_string(),
             State::Down { cause, .. } => cause.to_string(),
             _ => cause.to_owned(),
         };
-        books.end(call.session, lasted, call.price_at(now), &told);
+        books.end(call.session, now.since(call.connected), call.price_at(now), &told);
         self.hosts.look_at_all();
-        if !matches!(line.state, State::Down { .. }) {
-            line.note_loss(now, lasted, alone);
-            let cause = DownCause::Lost(cause.into());
-            self.set_state(carrier.0, State::Down { since: now, cause });
-        }
         self.dirty = true;
+    }
+
+    /// The call carries nothing any more, and costs until [`Manager::handle_ended`]: what is left
+    /// of the carrier is being dropped.
+    pub fn handle_lost(&mut self, now: Instant, carrier: CarrierId, cause: &str) {
+        let alone = self.lines.len() == 1;
+        let Some(line) = self.lines.get_mut(carrier.0) else { return };
+        let Some(call) = &mut line.call else { return };
+        if matches!(line.state, State::Down { .. }) {
+            return;
+        }
+        call.ending = Some(now);
+        let lasted = now.since(call.connected);
+        line.note_loss(now, lasted, alone);
+        let cause = DownCause::Lost(cause.into());
+        self.set_state(carrier.0, State::Down { since: now, cause });
     }
 
     /// The call that has just been connected may have been billed for so long already: nobody
@@ -463,6 +476,7 @@ impl Manager {
         self.end_what_must(now);
         self.admit(now);
         self.raise(now);
+        self.drop_again(now);
         self.linger(now);
     }
 

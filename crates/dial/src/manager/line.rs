@@ -6,6 +6,7 @@ use units::{ByteCount, Duration, Instant};
 
 use super::Command;
 use super::config::CarrierConfig;
+use super::dropping::Undropped;
 use super::each::OwnBudget;
 use super::state::{DownCause, Reason, State};
 use crate::books::SessionId;
@@ -110,6 +111,8 @@ pub(super) struct Line {
     /// What the operator said of it alone; `None`: what was said of all holds.
     pub command: Option<Command>,
     pub own_budget: OwnBudget,
+    /// It may still be up.
+    pub undropped: Undropped,
 }
 
 impl Line {
@@ -130,6 +133,7 @@ impl Line {
             hang_up_time: Duration::ZERO,
             command: None,
             own_budget: OwnBudget::default(),
+            undropped: Undropped::default(),
         }
     }
 

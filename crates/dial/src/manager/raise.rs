@@ -4,6 +4,7 @@ use units::{ByteCount, Duration, Instant};
 
 use super::config::CarrierConfig;
 use super::demand::Pending;
+use super::dropping::Undropped;
 use super::line::{slow, stopped};
 use super::state::{Reason, State};
 use super::{CarrierId, Command, Manager, Order, Work};
@@ -185,6 +186,7 @@ impl Manager {
 
     pub(super) fn dial(&mut self, now: Instant, at: usize, cause: Reason) {
         let attempt = self.lines[at].note_dialling(now);
+        self.lines[at].undropped = Undropped::default();
         self.out.push_back(Work::Dial { carrier: CarrierId(at), attempt });
         self.set_state(at, State::Dialling { since: now, cause });
     }

@@ -18,19 +18,51 @@ const SILENCE: Duration = Duration::from_secs(60);
 const SILENCE_BESIDE: Duration = Duration::from_secs(10);
 
 impl ManagedLine {
-    /// The call is over, which carried nothing since then; if nobody here ended it, it is lost.
+    /// The call carried nothing since then; if nobody here ended it, it is lost. It `is_over`, or
+    /// is when it has been dropped.
     fn on_ended(
         &mut self,
         now: Instant,
         n: usize,
-        why: &str,
+        (why, is_over): (&str, bool),
         is_undelivered: impl Fn(FlowId) -> bool,
     ) {
         let since = self.each[n].silent_since.take().unwrap_or(now);
         let is_lost = self.is_up(CarrierId(n));
-        self.manager.handle_ended(now, CarrierId(n), why, &mut self.books);
+        match is_over {
+            true => self.manager.handle_ended(now, CarrierId(n), why, &mut self.books),
+            false => self.manager.handle_lost(now, CarrierId(n), why),
+        }
         if is_lost {
             self.wait_again(now, since, is_undelivered);
+        }
+    }
+}
+
+impl ManagedLine {
+    /// What drops the line has ended. Who watches is told of a failure once, until it is over.
+    fn on_dropped(&mut self, now: Instant, n: usize, told: Result<(), String>) {
+        let (id, name) = (CarrierId(n), self.title(n));
+        let failed_before = self.manager.may_be_up(id);
+        match told {
+            Ok(()) => {
+                self.manager.handle_dropped(now, id, &mut self.books);
+                if failed_before {
+                    crate::log!(Info, "the line is dropped after all", peer = name);
+                }
+            }
+            Err(why) => {
+                self.manager.handle_drop_failed(now, id, &mut self.books);
+                match failed_before {
+                    true => crate::log!(Debug, "the line may still be up", peer = name, why = why),
+                    false => crate::log!(
+                        Warn,
+                        "the line may still be up; what drops it is tried again",
+                        peer = name,
+                        why = why
+                    ),
+                }
+            }
         }
     }
 }
@@ -74,12 +106,7 @@ impl Shard {
             }
             Outcome::Dropped(told) => {
                 self.tell_line(now, at);
-                let line = &mut self.lines[at];
-                if let Err(why) = &told {
-                    let name = line.title(n);
-                    crate::log!(Warn, "the line may still be up", peer = name, why = why);
-                }
-                line.manager.handle_ended(now, CarrierId(n), "dropped", &mut line.books);
+                self.lines[at].on_dropped(now, n, told);
             }
         }
     }
@@ -122,6 +149,11 @@ impl Shard {
 
     /// The manager wants it no more.
     pub(super) fn hang_up_one(&mut self, now: Instant, (at, n): Place, cause: &DownCause) {
+        let line = &mut self.lines[at];
+        let drop = line.settings.lines[n].drop.clone();
+        if let Some(command) = drop.filter(|_| line.manager.may_be_up(CarrierId(n))) {
+            return line.each[n].commands.drop(command);
+        }
         self.tell_line(now, at);
         self.set_line_up(now, (at, n), false);
         let (line, relay) = (&mut self.lines[at], &self.relay);
@@ -171,7 +203,8 @@ impl Shard {
                 self.tell_line(now, at);
                 self.set_line_up(now, (at, n), false);
                 let relay = &self.relay;
-                self.lines[at].on_ended(now, n, &why.to_string(), |id| relay.is_undelivered(id));
+                let why = (&*why.to_string(), true);
+                self.lines[at].on_ended(now, n, why, |id| relay.is_undelivered(id));
             }
         }
     }
@@ -243,8 +276,9 @@ impl Shard {
         self.tell_line(now, at);
         self.set_line_up(now, (at, n), false);
         let (line, relay) = (&mut self.lines[at], &self.relay);
-        line.on_ended(now, n, why, |id| relay.is_undelivered(id));
-        if let Some(command) = line.settings.lines[n].drop.clone() {
+        let drop = line.settings.lines[n].drop.clone();
+        line.on_ended(now, n, (why, drop.is_none()), |id| relay.is_undelivered(id));
+        if let Some(command) = drop {
             line.each[n].commands.drop(command);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dial::manager::{CarrierId, Manager, State};
 use link::{PathId, PeerId, Remote};
+use os::poll::Clock;
 use units::Instant;
 
 use super::beside::Beside;
@@ -154,40 +155,44 @@ impl Shard {
     pub(in crate::up::shard) fn close_line(&mut self, now: Instant, id: PeerId) {
         if let Some(at) = self.lines.iter().position(|line| line.peer == id) {
             let mut line = self.lines.remove(at);
-            end(&mut line, now, "the peer was taken out of the file");
+            let why = "the peer was taken out of the file";
+            begin_to_end(&mut line, now, why);
             line.modems().for_each(|modem| self.carrier.remove_serial(modem));
             self.relay.watch_moved(id, false);
             // Commands and disks may be slow, and others' packets do not wait for them.
-            let (each, ledger) = (line.each, line.ledger);
-            std::thread::spawn(move || finish(each, ledger));
+            let clock = self.clock;
+            std::thread::spawn(move || finish(line, &clock, why));
         }
     }
 
     /// The gateway ends: what is up is dropped, and its price is in the books.
     pub(in crate::up::shard) fn end_lines(&mut self, now: Instant) {
         let mut lines = std::mem::take(&mut self.lines);
+        let (why, clock) = ("the gateway ended", self.clock);
         // All are dropped at once: who ends the gateway waits for the slowest only.
         for line in &mut lines {
             let carried = self.carried(now, line);
             line.tell_crossed(now, &carried);
-            end(line, now, "the gateway ended");
+            begin_to_end(line, now, why);
         }
-        for line in lines {
-            line.modems().for_each(|modem| self.carrier.remove_serial(modem));
-            finish(line.each, line.ledger);
-        }
+        std::thread::scope(|scope| {
+            for line in lines {
+                line.modems().for_each(|modem| self.carrier.remove_serial(modem));
+                scope.spawn(move || finish(line, &clock, why));
+            }
+        });
     }
 }
 
-/// Drops the carriers that are there, and writes down what they cost.
-fn end(line: &mut ManagedLine, now: Instant, why: &str) {
+/// Drops the carriers that are there. A call ends when its command has.
+fn begin_to_end(line: &mut ManagedLine, now: Instant, why: &str) {
     let is_down = |state: &State| matches!(state, State::Down { .. });
     for (one, raised) in line.each.iter_mut().zip(&line.settings.lines) {
         let was_up = line.manager.state(one.id).is_some_and(|state| !is_down(state));
-        line.manager.handle_ended(now, one.id, why, &mut line.books);
         let may_be_raised = was_up || one.commands.may_be_raised();
-        if may_be_raised && let Some(command) = raised.drop.clone() {
-            one.commands.drop(command);
+        match raised.drop.clone().filter(|_| may_be_raised) {
+            Some(command) => one.commands.drop(command),
+            None => line.manager.handle_ended(now, one.id, why, &mut line.books),
         }
     }
     line.beside.end(now, &mut line.manager, &mut line.books, why);
@@ -195,9 +200,11 @@ fn end(line: &mut ManagedLine, now: Instant, why: &str) {
 }
 
 /// Waits until the carriers are dropped and the books are on the disk.
-fn finish(each: Vec<OneLine>, mut ledger: Ledger) {
-    for mut one in each {
+fn finish(mut line: ManagedLine, clock: &Clock, why: &str) {
+    for one in &mut line.each {
         one.commands.finish();
+        line.manager.handle_ended(clock.now(), one.id, why, &mut line.books);
     }
-    ledger.finish();
+    line.ledger.keep(clock.now(), &mut line.books);
+    line.ledger.finish();
 }

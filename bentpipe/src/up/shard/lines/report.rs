@@ -62,6 +62,7 @@ impl ManagedLine {
     /// What the operator is told of one line.
     fn report_of(&self, why: &Why, n: usize) -> LineReport {
         let state = self.manager.state(CarrierId(n));
+        let cause = state.map(State::cause).unwrap_or_default();
         let line = why.lines.get(n);
         let is_carrier = self.settings.lines[n].carrier.is_some();
         let own = line.and_then(|l| l.command).unwrap_or(why.command);
@@ -70,7 +71,10 @@ impl ManagedLine {
                 .filter(|_| is_carrier)
                 .map_or_else(String::new, |l| l.carrier.to_string()),
             state: state.map_or("down", State::name).to_owned(),
-            cause: state.map(State::cause).unwrap_or_default(),
+            cause: match self.manager.may_be_up(CarrierId(n)) {
+                true => format!("{cause}; it may still be up: `drop` failed, and is tried again"),
+                false => cause,
+            },
             for_ms: line.map_or(0, |l| l.since.as_millis()),
             command: command_name(own).to_owned(),
             held_by: line.and_then(|l| l.used.as_ref()).map(|(by, _)| by.to_string()),

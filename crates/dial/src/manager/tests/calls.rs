@@ -426,3 +426,79 @@ fn other_settings_hold_at_once_and_a_call_under_way_keeps_its_prices() {
     config.carriers[0].name = "iridium".into();
     assert!(b.manager.handle_config(config).is_err(), "another carrier is no reload");
 }
+
+#[test]
+fn a_drop_that_failed_is_tried_again_and_its_call_goes_on_in_the_books_meanwhile() {
+    let failed = |bench: &mut Bench| {
+        bench.manager.handle_drop_failed(bench.now, A, &mut bench.books);
+        bench.drain();
+        assert!(bench.manager.may_be_up(A));
+    };
+    let mut bench = Bench::calling(one_modem());
+    bench.says(Command::Down);
+    bench.pass(seconds(1));
+    assert_eq!(bench.hung_up(), [(0, DownCause::Ordered)]);
+    failed(&mut bench);
+    bench.pass(seconds(4));
+    assert_eq!(bench.hung_up(), []);
+    // The command takes its time, and the call goes on to cost.
+    bench.pass(seconds(1));
+    assert_eq!(bench.hung_up(), [(0, DownCause::Ordered)]);
+    let before = bench.spent();
+    bench.pass(seconds(180));
+    assert_eq!(bench.hung_up(), [], "one at a time");
+    assert!(bench.spent() > before, "it costs");
+    bench.manager.handle_dropped(bench.now, A, &mut bench.books);
+    bench.drain();
+    let before = bench.spent();
+    bench.pass(seconds(3_600));
+    assert_eq!(
+        (bench.spent(), bench.hung_up(), bench.manager.may_be_up(A)),
+        (before, vec![], false)
+    );
+}
+
+#[test]
+fn a_drop_that_always_fails_pauses_longer_and_longer_and_lets_the_line_be_raised() {
+    let mut bench = Bench::calling(one_modem());
+    bench.says(Command::Down);
+    bench.says(Command::Auto);
+    let mut pauses = Vec::new();
+    for tries in 1..=9 {
+        assert_eq!(bench.hung_up(), [(0, DownCause::Ordered)]);
+        bench.manager.handle_drop_failed(bench.now, A, &mut bench.books);
+        bench.drain();
+        let waits = bench.manager.lines[0].call.is_some();
+        assert_eq!(waits, tries < 3, "it is given up after three tries");
+        let began = bench.now;
+        while bench.work.is_empty() {
+            bench.pass(seconds(1));
+        }
+        pauses.push(bench.now.since(began).as_millis() / 1_000);
+    }
+    assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+    bench.work();
+    // The last try is still under way: who raises the line waits for it.
+    bench.waits(2, &ssh(), 100);
+    assert_eq!(bench.dialled(), [0]);
+    bench.manager.handle_drop_failed(bench.now, A, &mut bench.books);
+    bench.up(A);
+    bench.waits(2, &ssh(), 0);
+    assert_eq!((bench.state(A), bench.manager.may_be_up(A), bench.work()), ("up", false, vec![]));
+}
+
+#[test]
+fn a_line_that_is_lost_costs_until_it_has_been_dropped() {
+    let mut bench = Bench::calling(one_modem());
+    bench.manager.handle_lost(bench.now, A, "nothing was heard");
+    bench.drain();
+    let before = bench.spent();
+    bench.pass(seconds(120));
+    assert_eq!((bench.state(A), bench.cause(A)), ("down", "lost: nothing was heard".into()));
+    assert!(bench.spent() > before);
+    bench.waits(1, &ssh(), 100);
+    assert_eq!(bench.dialled(), [], "one thing at a time");
+    bench.manager.handle_dropped(bench.now, A, &mut bench.books);
+    bench.drain();
+    assert_eq!(bench.dialled(), [0]);
+}
