@@ -145,18 +145,17 @@ impl Config {
     /// The lines of `new`'s peers are those that run since `self` was in force, as far as only a
     /// restart changes them: later files are compared with these.
     pub fn keep_lines(&self, new: &mut Config) {
-        let line_of = |peer: &Arc<Peer>| (peer.public_key, peer.line.clone());
-        let has_line = |peer: &&Arc<Peer>| peer.line.is_some();
-        let lines: BTreeMap<_, _> = self.peers.iter().filter(has_line).map(line_of).collect();
-        let known: BTreeSet<_> = self.peers.iter().map(|peer| &peer.public_key).collect();
-        for peer in new.peers.iter_mut().filter(|peer| known.contains(&peer.public_key)) {
-            let old = lines.get(&peer.public_key).and_then(Option::as_ref);
-            let line = match (old, &peer.line) {
+        let old: BTreeMap<_, _> = self.peers.iter().map(|peer| (&peer.public_key, peer)).collect();
+        for peer in &mut new.peers {
+            let Some(old) = old.get(&peer.public_key) else { continue };
+            let is_managed = old.line.is_some() || peer.line.is_some();
+            let line = match (&old.line, &peer.line) {
                 (Some(old), Some(new)) => Some(old.while_running(new)),
-                (old, _) => old.cloned(),
+                (old, _) => old.clone(),
             };
-            if peer.line != line {
-                Arc::make_mut(peer).line = line;
+            if is_managed && (peer.line != line || peer.carriers != old.carriers) {
+                let carriers = old.carriers.clone();
+                *peer = Arc::new(Peer { line, carriers, ..Peer::clone(peer) });
             }
         }
     }

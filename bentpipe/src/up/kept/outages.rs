@@ -33,7 +33,8 @@ impl Outages {
     /// no longer in the file nothing more is heard: its outage ended when the gateway did.
     pub fn begin(&mut self, alive: Option<Alive>, peers: &BTreeSet<String>, now_ms: u64) {
         let end_ms = alive.map_or(now_ms, |alive| alive.at_ms.min(now_ms));
-        let gone: Vec<String> = self.open.keys().filter(|key| !peers.contains(*key)).cloned().collect();
+        let gone: Vec<String> =
+            self.open.keys().filter(|key| !peers.contains(*key)).cloned().collect();
         for key in gone {
             self.end_at(&key, end_ms);
         }

@@ -91,7 +91,12 @@ impl Book {
             if let Err(e) = book.read(dir) {
                 let (file, why) = (dir.join(book.file_name()), human::reason(&e));
                 let file = file.display();
-                crate::log!(Error, "usage cannot be read, and is tried again", file = file, why = why);
+                crate::log!(
+                    Error,
+                    "usage cannot be read, and is tried again",
+                    file = file,
+                    why = why
+                );
             }
         }
         book

@@ -352,6 +352,11 @@ mod tests {
         let mut new = in_force.clone();
         file(CARRIERS.to_owned()).keep_lines(&mut new);
         assert_eq!(new.peers[0].line, None, "it begins with a restart");
+        // Paths over carriers are numbered as at the start.
+        let mut other = file(whole().replace("interface = \"eth1\"", "interface = \"eth2\""));
+        assert_eq!(in_force.changes(&other).needs_restart, ["carrier of a peer"]);
+        in_force.keep_lines(&mut other);
+        assert!(other.peers[0].carriers == in_force.peers[0].carriers);
     }
 
     #[test]
