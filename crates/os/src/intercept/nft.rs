@@ -99,8 +99,8 @@ impl Table {
         let mut buf = [0; 4096];
         loop {
             let text = String::from_utf8_lossy(&said);
-            let whole_lines = text.split_inclusive('\n').filter(|l| l.ends_with('\n'));
-            if whole_lines.last().is_some_and(|l| l.starts_with(END)) {
+            let last_line = text.lines().next_back().unwrap_or_default();
+            if last_line.starts_with(END) && text.ends_with('\n') {
                 return Ok(text.into_owned());
             }
             if !readable_within(self.output.as_fd(), PATIENCE)

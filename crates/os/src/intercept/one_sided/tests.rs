@@ -1,3 +1,5 @@
+//! Rules and routes of a gateway with such a link, as other programs change the system's.
+
 use super::*;
 use crate::intercept::children::readable_within;
 use crate::netns::{NetNs, root_alone, veth};
