@@ -97,7 +97,7 @@ pub fn books(gateway: &Gateway, words: &[&str]) -> String {
 }
 
 /// Cents, calls and seconds of the ship's ledger.
-fn cost(gateway: &Gateway) -> (u64, u64, u64) {
+pub fn cost(gateway: &Gateway) -> (u64, u64, u64) {
     cost_in(gateway, "USD")
 }
 

@@ -1,6 +1,7 @@
 //! A line that stands beside a carrier is tried by hand: raised, held and used while the other
 //! works, and what the operator is told of it and of its money (R-DDR, R-VIRTUAL, R-COST).
 
+use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use units::BitRate;
 
 use crate::gateway::{Gateway, PROGRAM};
 use crate::harness::{Plan, SATELLITE, World, root, run, said, wait_for};
-use crate::line::{calls, line, link, wait_for_state};
+use crate::line::{LINE, calls, cost, line, link, wait_for_state, world};
 use crate::paths::{command, path, second_link, wait_for_path};
 
 /// A ship with a carrier that is always there, and beside it a line of commands with such a budget,
@@ -119,4 +120,56 @@ fn a_budget_that_is_used_up_is_told_wherever_the_line_is_asked_for() {
         assert!(!refused.status.success());
         assert!(said(&refused).contains("the month's budget is used up"), "{}", said(&refused));
     }
+}
+
+#[test]
+fn a_drop_that_fails_is_told_and_tried_again_and_its_call_is_not_over_before() {
+    if !root() {
+        return;
+    }
+    let drop = "drop = \"echo dropping >> CALLS; test -e CALLS.works\"";
+    let world = world(&LINE.replace("drop = \"echo dropped >> CALLS\"", drop));
+    link(&world.a, "hold");
+    wait_for_state(&world.a, "up");
+    link(&world.a, "down");
+    world.a.wait_for_log("the line may still be up");
+    assert!(line(&world.a).cause.contains("it may still be up"), "{:?}", line(&world.a));
+    fs::write(world.a.dir().join("calls.works"), "").expect("a file");
+    world.a.wait_for_log("the line is dropped after all");
+    assert_eq!(calls(&world.a), ["raised", "dropping", "dropping"]);
+    assert!(!line(&world.a).cause.contains("it may still be up"), "{:?}", line(&world.a));
+    let seconds = wait_for("the books", || match cost(&world.a) {
+        (_, 1, seconds) => Ok(seconds),
+        other => Err(format!("{other:?}")),
+    });
+    // The second try came after five.
+    assert!(seconds >= 5, "{seconds} s");
+}
+
+#[test]
+fn what_a_line_takes_over_is_taken_over_though_something_else_waits_for_a_restart() {
+    if !root() {
+        return;
+    }
+    let mut world = world(LINE);
+    let mut reload = |from: &str, to: &str| {
+        world.a.configure(|s| s.peer = s.peer.replacen(from, to, 1));
+        let said = world.a.must(&["reload"]);
+        (said.contains("line of a peer: changed, takes effect after a restart"), line(&world.a))
+    };
+    assert!(reload("drop = ", "#drop = ").0);
+    let (named, line) = reload("idle = \"2s\"", "idle = \"2s\"\nbudget = \"0.01\"");
+    assert!(named, "it still waits");
+    assert!(line.budget.is_some_and(|budget| budget.stopped), "no call is as cheap as that");
+    let (named, line) = reload("#drop = ", "drop = ");
+    assert!(!named && line.budget.is_some(), "the file is in force");
+    let (named, line) = reload("budget = \"0.01\"", "budget = \"1000\"");
+    assert!(!named && line.budget.is_none());
+    link(&world.a, "hold");
+    wait_for_state(&world.a, "up");
+    link(&world.a, "down");
+    wait_for("the command", || match calls(&world.a) {
+        c if c == ["raised", "dropped"] => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
 }
