@@ -55,6 +55,11 @@ pub fn mark(node: &PublicKey, peer: &PublicKey, line: &Name) -> Option<PathBuf> 
     path(node, peer).map(|ledger| ledger.with_extension(format!("{line}.raised")))
 }
 
+/// A file beside the ledger that tells which of the peer's lines are ordered to stay down.
+pub fn orders(node: &PublicKey, peer: &PublicKey) -> Option<PathBuf> {
+    path(node, peer).map(|ledger| ledger.with_extension("down.json"))
+}
+
 impl Ledger {
     /// The books as they were left, and where to go on writing them. Tells which carriers were up
     /// when the program ended. Where the file can be read and not written the books go on from

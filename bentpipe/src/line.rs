@@ -15,7 +15,8 @@ use crate::admin::{self, Answer, LineCommand, Request};
 ///
 /// A peer whose table in the file has [peer.line] has a link that is raised when somebody waits
 /// for it, and dropped when nobody uses it. `why` tells which flow, host and rule raised it or
-/// holds it; `up` raises it once; `hold` keeps it up and `down` keeps it down until `auto`.
+/// holds it; `up` raises it once; `hold` keeps it up and `down` keeps it down until `auto`. `down`
+/// holds over restarts of the gateway, `hold` does not.
 ///
 /// Of a peer with several lines one alone is meant where its carrier is named: the others are left
 /// to the rules, or to what was said of all of them. What is said of all holds for each.

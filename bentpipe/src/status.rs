@@ -12,8 +12,8 @@ use miette::miette;
 use units::BitRate;
 
 use crate::admin::{
-    self, CompressedBytes, Compression, Dead, Deduplication, Direction, HostAccount, LinkState,
-    LinkStatus, NodeStatus, OneSidedStatus, RekeyState, Status, TelephoneReport, Way,
+    self, CompressedBytes, Compression, Dead, Deduplication, Direction, HostAccount, LineReport,
+    LinkState, LinkStatus, NodeStatus, OneSidedStatus, RekeyState, Status, TelephoneReport, Way,
 };
 use crate::human::{bytes, grouped, memory, span};
 
@@ -287,6 +287,7 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
     if let Some(why) = &link.books_unwritten {
         put!(out, "  books        cannot be written: {why}; kept in memory until they can be");
     }
+    write_orders(out, link);
     if let Some(budget) = link.line.iter().find_map(|line| line.budget.as_ref()) {
         put!(out, "  budget       {budget}");
     }
@@ -441,6 +442,27 @@ fn squeezed(c: &CompressedBytes) -> String {
         bytes(c.received_as),
         round_trip(c.cpu_us)
     )
+}
+
+/// Lines that an order holds, and those that could not be dropped.
+fn write_orders(out: &mut String, link: &LinkStatus) {
+    let each = |all: &LineReport| match all.lines.is_empty() {
+        true => vec![all.clone()],
+        false => all.lines.clone(),
+    };
+    for line in link.line.iter().flat_map(each) {
+        let LineReport { carrier, state, cause, command, .. } = line;
+        let is_ordered = !matches!(&*command, "" | "auto");
+        if !is_ordered && !cause.contains("may still be up") {
+            continue;
+        }
+        let name = if carrier.is_empty() { carrier } else { format!("{carrier}: ") };
+        let order = match is_ordered {
+            true => format!("; `bentpipe link {command}` is in force"),
+            false => String::new(),
+        };
+        put!(out, "  line         {name}{state}: {cause}{order}");
+    }
 }
 
 fn write_rate(out: &mut String, link: &LinkStatus) {

@@ -1,7 +1,7 @@
 //! What operators read of a status.
 
 use super::*;
-use crate::admin::{LineHost, LineReport};
+use crate::admin::LineHost;
 
 fn sample() -> Status {
     let direction = |configured_bps, measured_bps, lan_bytes, link_bytes| Direction {
@@ -123,6 +123,27 @@ fn hosts_whose_budget_is_used_up_are_named_with_what_they_cost() {
         "  budget       10.1.0.2 is stopped: its month's budget is used up, 3.02 of 3.00 USD";
     assert!(text.contains(first), "{text}");
     assert!(text.contains("10.1.0.3 has nearly used up its month's budget"), "{text}");
+}
+
+#[test]
+fn lines_that_are_ordered_down_or_may_still_be_up_are_told() {
+    let mut status = sample();
+    let line = |carrier: &str, command: &str, cause: &str| LineReport {
+        carrier: carrier.into(),
+        command: command.into(),
+        state: "down".into(),
+        cause: cause.into(),
+        ..Default::default()
+    };
+    status.links[0].line = Some(line("", "down", "ordered from here"));
+    let text = render(&status);
+    let told = "  line         down: ordered from here; `bentpipe link down` is in force\n";
+    assert!(text.contains(told), "{text}");
+    let lines = vec![line("vsat", "auto", "idle"), line("lte", "auto", "idle; it may still be up")];
+    status.links[0].line = Some(LineReport { lines, ..line("", "auto", "idle") });
+    let text = render(&status);
+    assert!(text.contains("  line         lte: down: idle; it may still be up\n"), "{text}");
+    assert_eq!(text.matches("  line  ").count(), 1, "{text}");
 }
 
 #[test]

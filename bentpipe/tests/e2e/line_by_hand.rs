@@ -122,6 +122,41 @@ fn a_budget_that_is_used_up_is_told_wherever_the_line_is_asked_for() {
     }
 }
 
+/// Stops the gateway, or kills it, and starts it again.
+fn start_again(gateway: &mut Gateway, kill: bool) {
+    if kill {
+        gateway.kill();
+    } else {
+        gateway.signal("TERM");
+        gateway.signal("TERM");
+        gateway.wait_until_ended();
+    }
+    gateway.start();
+    gateway.wait_for_log("bentpipe is up");
+}
+
+#[test]
+fn a_line_that_was_ordered_down_stays_down_over_restarts_until_another_order() {
+    if !root() {
+        return;
+    }
+    let mut world = world(LINE);
+    link(&world.a, "down");
+    for kill in [false, true] {
+        start_again(&mut world.a, kill);
+        let kept = line(&world.a);
+        assert_eq!((kept.state.as_str(), kept.command.as_str()), ("down", "down"), "{kept:?}");
+        let said = [link(&world.a, "why"), world.a.must(&["status"])];
+        assert!(said.iter().all(|text| text.contains("`bentpipe link down` is in force")));
+    }
+    link(&world.a, "hold");
+    wait_for_state(&world.a, "up");
+    link(&world.a, "auto");
+    start_again(&mut world.a, false);
+    assert_eq!(line(&world.a).command, "auto");
+    assert_eq!(calls(&world.a), ["raised", "dropped"]);
+}
+
 #[test]
 fn a_drop_that_fails_is_told_and_tried_again_and_its_call_is_not_over_before() {
     if !root() {

@@ -8,6 +8,7 @@ mod managed;
 mod names;
 mod one;
 mod opening;
+mod orders;
 mod packets;
 mod paths;
 mod questions;

@@ -32,6 +32,11 @@ impl Manager {
         }
     }
 
+    /// What the operator said of this line alone; `None`: what was said of all holds.
+    pub fn line_command(&self, carrier: CarrierId) -> Option<Command> {
+        self.lines.get(carrier.0)?.command
+    }
+
     /// The line carried nothing any more, or what it goes by had no link, before it ended. Where
     /// there is another one that is the next to be raised, as after a dialling that failed.
     pub fn handle_useless(&mut self, now: Instant, carrier: CarrierId) {

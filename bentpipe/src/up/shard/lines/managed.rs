@@ -14,6 +14,7 @@ use units::{Duration, Instant};
 
 use super::beside::Beside;
 use super::one::OneLine;
+use super::orders::Orders;
 use crate::config::{LINK_CLASS, Line, Peer};
 use crate::ledger::Ledger;
 
@@ -35,6 +36,7 @@ pub(in crate::up) struct ManagedLine {
     pub(super) manager: Manager,
     pub(super) books: Books,
     pub(super) ledger: Ledger,
+    pub(super) orders: Orders,
     /// One at least.
     pub(super) each: Vec<OneLine>,
     pub(super) beside: Beside,

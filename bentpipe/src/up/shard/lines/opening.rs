@@ -10,6 +10,7 @@ use units::Instant;
 use super::beside::Beside;
 use super::managed::{ManagedLine, Stops};
 use super::one::OneLine;
+use super::orders::Orders;
 use crate::calendar::wall;
 use crate::config::Peer;
 use crate::ledger::{Ledger, mark};
@@ -44,7 +45,7 @@ impl Shard {
         let Some(settings) = &peer.line else { return };
         let node = self.config.node.private_key.public();
         let ledger = Ledger::open(now, node, &peer.public_key);
-        let manager = match Manager::new(settings.manager.clone(), now, wall(settings.clock)) {
+        let mut manager = match Manager::new(settings.manager.clone(), now, wall(settings.clock)) {
             Ok(mut manager) => {
                 manager.handle_zone(&settings.zone);
                 manager
@@ -52,6 +53,7 @@ impl Shard {
             // The file was checked by the same.
             Err(why) => return crate::log!(Error, why, peer = peer.name),
         };
+        let orders = Orders::open(node, &peer.public_key, settings, &mut manager);
         let (mut books, ledger, broken) = ledger;
         let mut each = Vec::new();
         for (n, line) in settings.lines.iter().enumerate() {
@@ -83,7 +85,6 @@ impl Shard {
             self.relay.endpoint.set_path_up(now, id, path, false);
         }
         self.relay.watch_moved(id, true);
-        let mut manager = manager;
         let is_line = |at: usize| settings.with_carrier(at).is_some();
         let has_others = settings.lines[0].carrier.is_some() || !settings.raises;
         let others = paths.iter().enumerate();
@@ -98,6 +99,7 @@ impl Shard {
             manager,
             books,
             ledger,
+            orders,
             each,
             beside,
             waiting: BTreeMap::new(),

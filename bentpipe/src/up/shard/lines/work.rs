@@ -56,6 +56,7 @@ impl Shard {
             (Some(command), None) => line.manager.handle_command(command),
             (None, _) => {}
         }
+        line.orders.keep(&line.name, &line.settings, &line.manager);
         let id = line.peer;
         self.look_at_links(now, [id]);
         self.work_lines(now);
