@@ -2,7 +2,7 @@
 //! forbidden. What else is ordered (`hold`, `up`) costs, and ends with the gateway.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use dial::books::Name;
 use dial::manager::{CarrierId, Command, Manager};
@@ -25,6 +25,20 @@ struct Forbidden {
     lines: BTreeMap<String, bool>,
 }
 
+/// What a file says. One that cannot be read may forbid the lines, and they cost.
+fn read(path: &Path) -> Forbidden {
+    read_whole(path).map(Option::unwrap_or_default).unwrap_or_else(|why| {
+        crate::log!(
+            Error,
+            "the lines of a peer stay down: what was ordered of them cannot be read",
+            file = path.display(),
+            why = human::reason(&why),
+            mend = "`bentpipe link auto PEER` lets them rise"
+        );
+        Forbidden { all: true, ..Forbidden::default() }
+    })
+}
+
 /// The orders of one peer's lines that are on the disk.
 pub(super) struct Orders {
     /// `None`: there is no state directory.
@@ -44,7 +58,7 @@ impl Orders {
     }
 
     fn at(path: Option<PathBuf>, settings: &Line, manager: &mut Manager) -> Orders {
-        let written: Forbidden = path.as_deref().and_then(read_whole).unwrap_or_default();
+        let written = path.as_deref().map_or_else(Forbidden::default, read);
         if written.all && settings.raises {
             manager.handle_command(Command::Down);
         }
