@@ -176,9 +176,9 @@ impl Saved {
         failed.reverse();
         self.changes = failed;
         if self.changes.is_empty() {
-            remove(file)?
+            remove(file)?;
         } else {
-            self.store(file)?
+            self.store(file)?;
         }
         Ok(left)
     }

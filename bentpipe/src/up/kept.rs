@@ -248,7 +248,7 @@ impl Kept {
     /// When [`Kept::save`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.files.as_ref()?;
-        let outages = self.outages.changed.then_some(self.outages_at + SPACING);
+        let outages = self.has_outages().then_some(self.outages_at + SPACING);
         let usage = self.has_usage().then(|| self.usage_due());
         [Some(self.alive_at + ALIVE), outages, usage].into_iter().flatten().min()
     }
@@ -262,7 +262,7 @@ impl Kept {
             self.write_usage();
             self.usage_at = Some(now);
         }
-        if self.outages.changed && now >= self.outages_at + SPACING {
+        if self.has_outages() && now >= self.outages_at + SPACING {
             self.write_outages();
             self.outages_at = now;
         }
@@ -276,6 +276,9 @@ impl Kept {
     pub fn finish(&mut self) {
         self.write_usage();
         self.write_outages();
+        if self.files.is_some() && (self.has_usage() || self.has_outages()) {
+            crate::log!(Error, "usage or outages since the start could not be kept and are lost");
+        }
         self.write_alive(true);
         self.keeper.finish();
     }
@@ -300,8 +303,13 @@ impl Kept {
         self.waiting.retain(|book| book.changed);
     }
 
+    /// Are there outages to be written, or still to be read?
+    fn has_outages(&self) -> bool {
+        self.outages.changed || self.unread.is_some()
+    }
+
     fn write_outages(&mut self) {
-        let Some(files) = self.files.as_ref().filter(|_| self.outages.changed) else { return };
+        let Some(files) = self.files.as_ref().filter(|_| self.has_outages()) else { return };
         if let Some(unread) = &self.unread {
             let Ok(mut read) = files.read_outages(&unread.start) else { return };
             unread.events.iter().for_each(|(key, notice)| drop(read.follow(key, notice)));

@@ -11,8 +11,8 @@
 //!
 //! DTR falls when the last holder closes the line or dies, so that a call does not outlive who pays
 //! for it. What has not left by then is forgotten: the kernel would wait for it for up to half a
-//! minute, as long as the modem says by CTS that it takes nothing, and DTR would stay. A pty has no control lines: [`Serial::carrier`] answers `None` and [`Serial::set_dtr`]
-//! `false`.
+//! minute, as long as the modem says by CTS that it takes nothing, and DTR would stay. A pty has no
+//! control lines: [`Serial::carrier`] answers `None` and [`Serial::set_dtr`] `false`.
 
 use std::ffi::{CStr, CString};
 use std::io;

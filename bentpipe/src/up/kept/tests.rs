@@ -217,27 +217,30 @@ fn usage_that_cannot_be_read_is_never_written_over_and_counts_when_it_can_be() {
 
 #[test]
 fn outages_that_cannot_be_read_are_never_written_over_and_go_on_when_they_can_be() {
-    let state = State::new("unread-outages");
     let notice = |at_ms, event| Notice { at_ms, peer: Some("ship".to_owned()), event };
     let down = Event::LinkDown { cause: control::Cause::Closed };
-    let mut kept = state.open();
-    kept.follow(&key(), &notice(5, down.clone()));
-    kept.finish();
     for unreadable in ["outages", "alive"] {
-        let hidden = Hidden::new(match (unreadable, kept.files.as_ref().expect("files")) {
-            ("outages", files) => &files.outages,
-            (_, files) => &files.alive,
+        let state = State::new(&format!("unread-{unreadable}"));
+        let mut kept = state.open();
+        kept.follow(&key(), &notice(5, down.clone()));
+        kept.finish();
+        let files = kept.files.as_ref().expect("files");
+        let hidden = Hidden::new(match unreadable {
+            "outages" => &files.outages,
+            _ => &files.alive,
         });
-        kept = state.open();
+        let mut kept = state.open();
         kept.follow(&key(), &notice(9, Event::LinkBack));
         kept.follow(&key(), &notice(12, down.clone()));
-        kept.save(Instant::from_nanos(1) + SPACING);
-        assert!(kept.poll_timeout().is_some_and(|at| at > Instant::from_nanos(1) + SPACING));
+        let now = Instant::from_nanos(1) + SPACING;
+        kept.save(now);
+        assert!(kept.poll_timeout().is_some_and(|at| at > now), "not all the time");
         hidden.end();
         kept.finish();
         let log = state.open().log(Some("ship"));
         let told: Vec<_> = log.iter().map(|o| (o.began_ms, o.ended_ms)).collect();
         assert_eq!(told[..2], [(5, Some(9)), (12, None)], "{unreadable}: {log:?}");
+        assert_eq!(log.len(), 4, "the gateway was stopped twice: {log:?}");
     }
 }
 

@@ -1,27 +1,15 @@
 //! A carrier that could not be dropped may go on to cost: dropping it is tried again, with growing
 //! pauses, until it succeeds or the line is raised.
 
-use units::{Duration, Instant};
+use units::Instant;
 
-use super::state::State;
+use super::state::{State, Undropped};
 use super::{CarrierId, Manager, Work};
 use crate::books::Books;
 
-/// The pause before the second try; it doubles, up to `MOST_PAUSE`.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const MOST_PAUSE: Duration = Duration::from_secs(300);
 /// Tries in a row after which a call counts as over. What drops a line may fail always where
 /// nothing is up, and a line with a call is not raised.
 const TRIES: u32 = 3;
-
-/// How dropping a line failed since it was raised.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Undropped {
-    /// Tries in a row.
-    failures: u32,
-    /// When it is tried again; `None`: it is being tried.
-    again: Option<Instant>,
-}
 
 impl Manager {
     /// What drops the carrier has succeeded: a call is over.
@@ -39,12 +27,10 @@ impl Manager {
         if !matches!(line.state, State::Down { .. }) {
             return;
         }
-        let undropped = &mut line.undropped;
-        undropped.failures = undropped.failures.saturating_add(1);
-        let pause = FIRST_PAUSE.times(1 << (undropped.failures - 1).min(16)).min(MOST_PAUSE);
-        undropped.again = Some(now + pause);
+        line.undropped.fail(now);
+        let is_over = line.undropped.failures >= TRIES;
         self.dirty = true;
-        if undropped.failures >= TRIES {
+        if is_over {
             self.handle_ended(now, carrier, "what drops it failed", books);
         }
     }

@@ -6,9 +6,8 @@ use units::{ByteCount, Duration, Instant};
 
 use super::Command;
 use super::config::CarrierConfig;
-use super::dropping::Undropped;
 use super::each::OwnBudget;
-use super::state::{DownCause, Reason, State};
+use super::state::{DownCause, Reason, State, Undropped};
 use crate::books::SessionId;
 use crate::calendar::Wall;
 use crate::money::Money;

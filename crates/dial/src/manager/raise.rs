@@ -4,9 +4,8 @@ use units::{ByteCount, Duration, Instant};
 
 use super::config::CarrierConfig;
 use super::demand::Pending;
-use super::dropping::Undropped;
 use super::line::{slow, stopped};
-use super::state::{Reason, State};
+use super::state::{Reason, State, Undropped};
 use super::{CarrierId, Command, Manager, Order, Work};
 use crate::money::Money;
 use crate::rules::Action;

@@ -2,10 +2,32 @@
 
 use std::fmt;
 
-use units::Instant;
+use units::{Duration, Instant};
 
 use crate::books::{Account, Name};
 use crate::rules::Flow;
+
+/// The pause before dropping is tried a second time; it doubles, up to `MOST_PAUSE`.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const MOST_PAUSE: Duration = Duration::from_secs(300);
+
+/// How dropping a line failed since it was raised.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Undropped {
+    /// Tries in a row.
+    pub failures: u32,
+    /// When it is tried again; `None`: it is being tried.
+    pub again: Option<Instant>,
+}
+
+impl Undropped {
+    /// One more try has failed.
+    pub fn fail(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        let pause = FIRST_PAUSE.times(1 << (self.failures - 1).min(16)).min(MOST_PAUSE);
+        self.again = Some(now + pause);
+    }
+}
 
 /// What raised a line, or holds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
