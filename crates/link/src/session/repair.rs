@@ -121,7 +121,7 @@ impl Repair {
     pub fn new(config: &PathConfig, memory: ByteCount) -> Repair {
         let in_flight = config.send_rate.bytes_in(config.rtt).0 / u64::from(config.packet);
         let promises = config.bit_errors.as_f64() > 0.0;
-        // Both directions' plaintexts take a sixteenth of the memory at most.
+        // Both directions' plaintexts of this path take a sixteenth of the memory at most.
         let affordable = (memory.0 / 32 / u64::from(config.mtu)).max(16);
         let most = affordable.min(MAX_WINDOW as u64);
         Repair {

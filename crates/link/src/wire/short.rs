@@ -1,6 +1,6 @@
 //! The short form of a STREAM frame: a packet whose header hint is 1…4 holds
-//! one frame, `id, offset in that many bytes, data to the end`. The offset
-//! counts units of 8 bytes, truncated (spec/link.md, L-SF-1…4).
+//! one frame, `id, offset in that many bytes, data to the end`. The offset is
+//! the byte's in the stream, truncated (spec/link.md, L-SF-1…4).
 
 use super::{Reader, StreamId, WireError, Writer};
 
