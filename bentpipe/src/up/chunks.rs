@@ -105,6 +105,13 @@ fn used(dir: &Path) -> u64 {
     lengths.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
 }
 
+/// Bytes that stores take unasked of a disk with so many free, where they have `used` already: a
+/// disk that is full when the program starts leaves them a part of these. None where files are in
+/// memory (`free` is `None`).
+fn room(free: Option<u64>, used: u64) -> u64 {
+    free.map_or(0, |free| free.saturating_add(used) / PART)
+}
+
 /// Where a node's stores are.
 #[derive(Clone)]
 pub struct ChunkPlace {
@@ -119,13 +126,9 @@ impl ChunkPlace {
     /// where nobody said how much.
     pub fn find(dir: Option<&Path>, is_given: bool, node: &PublicKey) -> ChunkPlace {
         let dir = dir.map(|dir| dir.join(name(node)));
-        let room = |dir: &PathBuf| match os::disk::free(dir) {
-            // Where files are in memory what is there of them does not count either.
-            Ok(0) => 0,
-            Ok(free) => (free + used(dir)) / PART,
-            Err(_) => 0,
-        };
-        ChunkPlace { room: if is_given { u64::MAX } else { dir.as_ref().map_or(0, room) }, dir }
+        // A disk that does not say what is free counts as full.
+        let of = |dir: &PathBuf| room(os::disk::free(dir).unwrap_or(Some(0)), used(dir));
+        ChunkPlace { room: if is_given { u64::MAX } else { dir.as_ref().map_or(0, of) }, dir }
     }
 
     /// Deletes the files of peers that are to have none (`off`), and of those that have not been

@@ -264,6 +264,14 @@ fn walk(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
+#[test]
+fn a_disk_that_is_full_leaves_the_stores_a_part_of_what_they_have() {
+    assert_eq!(room(Some(0), 1 << 30), 1 << 28);
+    assert_eq!(room(Some(3 << 30), 1 << 30), 1 << 30);
+    assert_eq!(room(Some(u64::MAX), 1), u64::MAX / 4);
+    assert_eq!(room(None, 1 << 30), 0, "files are in memory");
+}
+
 /// A key that is mistyped for a while costs no cache.
 #[test]
 fn chunks_of_a_peer_that_is_not_in_the_file_are_kept_for_thirty_days() {
