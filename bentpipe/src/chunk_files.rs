@@ -21,7 +21,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use squeeze::dedup::{Dedup, Journal, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery};
+use squeeze::dedup::{Dedup, Journal, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery, Written};
 
 /// The longest journal that is read, bytes: beyond it names are lost, not content.
 const MAX_JOURNAL: u64 = 64 << 20;
@@ -134,7 +134,13 @@ impl ChunkFiles {
         match op {
             Op::Append { segment, data, index } => {
                 let done = self.append(segment, &data, &index);
-                Done::Appended { segment, ok: self.note(done).is_some() }
+                let written = match &done {
+                    Ok(()) => Written::All,
+                    Err(e) if is_full(e) => Written::Full,
+                    Err(_) => Written::Failed,
+                };
+                self.note(done);
+                Done::Appended { segment, written }
             }
             Op::Load { number, segment, offset, len } => {
                 let content = self.load(segment, offset, len);
@@ -274,8 +280,8 @@ pub enum Done {
     Appended {
         /// The segment.
         segment: u64,
-        /// All of it was written.
-        ok: bool,
+        /// Whether it was written.
+        written: Written,
     },
     /// Of an [`Op::Load`].
     Loaded {
@@ -301,7 +307,7 @@ impl Done {
     /// Tells the chunks.
     pub fn tell(self, dedup: &mut Dedup) {
         match self {
-            Done::Appended { segment, ok } => dedup.receiver.appended(segment, ok),
+            Done::Appended { segment, written } => dedup.receiver.appended(segment, written),
             Done::Loaded { number, segment, content, damaged } => {
                 let loaded = match &content {
                     Some(content) => Loaded::Content(content),
@@ -321,6 +327,12 @@ impl Drop for ChunkFiles {
         // Closing is not enough while a child that was just forked has the file, too.
         let _ = self.lock.unlock();
     }
+}
+
+/// Does it say that there is no room, of the disk or of what this user may have of it?
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    [StorageFull, QuotaExceeded, FileTooLarge].contains(&error.kind())
 }
 
 /// Chunks are what users sent: nobody else may read them.

@@ -22,7 +22,7 @@ use link::keys::PublicKey;
 use os::OsError;
 use os::poll::Waker;
 use relay::Relay;
-use squeeze::dedup::{Dedup, Keys, Limits, Op, Store};
+use squeeze::dedup::{Dedup, Keys, Limits, Op, Store, Written};
 use units::{Duration, Instant};
 
 use crate::calendar;
@@ -43,7 +43,8 @@ const CAUGHT_UP: Duration = Duration::from_millis(250);
 /// What waits is written, and what the peer holds written down, so long after it came: what a
 /// program that is killed loses.
 const SAVED_AFTER: Duration = Duration::from_secs(1);
-/// After a failure what the peer holds is not written down for so long: it is all of it, then.
+/// After a failure nothing is written for so long but what fills a batch: of what the peer holds
+/// it is all, then.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Failures are told no more often than this: a disk that is full, or gone, fails all the time.
 const TOLD_AGAIN: Duration = Duration::from_secs(600);
@@ -59,7 +60,7 @@ struct Known {
     under_way: usize,
     appending: Option<u64>,
     saving: bool,
-    /// What the peer holds is written down from then on.
+    /// What waits is written, and what the peer holds written down, from then on.
     rests_until: Option<Instant>,
 }
 
@@ -295,7 +296,7 @@ impl ChunkStores {
     fn send_all(&mut self, now: Instant, known: &Known, dedup: &mut Dedup) {
         dedup.receiver.store.flush();
         if let Some(segment) = known.appending {
-            dedup.receiver.appended(segment, true);
+            dedup.receiver.appended(segment, Written::All);
         }
         while let Some(op) = dedup.receiver.poll_op() {
             let segment = segment_of(&op);
@@ -303,7 +304,7 @@ impl ChunkStores {
                 self.ask_for(now, known.store, Task::Op(op));
             }
             if let Some(segment) = segment {
-                dedup.receiver.appended(segment, true);
+                dedup.receiver.appended(segment, Written::All);
             }
         }
         if let Some(journal) = dedup.sender.poll_journal() {
@@ -370,8 +371,11 @@ impl ChunkStores {
                     known.saving = false;
                     known.rests_until = (!ok).then(|| now + AFTER_FAILURE);
                 }
-                Done::Appended { .. } => {
-                    (known.appending, known.under_way) = (None, known.under_way - 1)
+                Done::Appended { written, .. } => {
+                    (known.appending, known.under_way) = (None, known.under_way - 1);
+                    if *written == Written::Failed {
+                        known.rests_until = Some(now + AFTER_FAILURE);
+                    }
                 }
                 Done::Loaded { .. } | Done::PutAway => known.under_way -= 1,
             }
@@ -418,9 +422,11 @@ impl ChunkStores {
         self.busy.insert(peer);
         let mut journal = None;
         relay.serve_files(peer, |dedup| {
-            dedup.receiver.store.flush();
-            let rests = known.saving || known.rests_until.is_some_and(|until| now < until);
-            journal = if rests { None } else { dedup.sender.poll_journal() };
+            let rests = known.rests_until.is_some_and(|until| now < until);
+            if !rests {
+                dedup.receiver.store.flush();
+            }
+            journal = if rests || known.saving { None } else { dedup.sender.poll_journal() };
             false
         });
         let rests_until = known.rests_until.filter(|until| now < *until);

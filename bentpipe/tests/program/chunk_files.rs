@@ -314,6 +314,31 @@ fn files_that_vanish_or_are_no_files_cost_bytes_and_no_stream() {
 }
 
 #[test]
+fn files_that_cannot_be_written_cost_none_of_the_others() {
+    let dir = Dir::new("blocked");
+    let limits = Limits { disk: 2 << 20, ..limits() };
+    let content = random(800_000, 6);
+    let mut link = Link::open(&dir.0, &limits);
+    link.send(&content[..500_000]);
+    link.files.finish(&mut link.far);
+    let before = segment_files(&dir.0);
+    let number = |p: &PathBuf| p.file_stem()?.to_str()?.parse::<u64>().ok();
+    let last = before.iter().filter_map(number).max().expect("a segment");
+    let blocks = [1, 2].map(|n| dir.0.join(format!("{}.data", last + n)));
+    blocks.iter().for_each(|block| fs::create_dir(block).expect("a directory"));
+    link.send(&content);
+    link.files.finish(&mut link.far);
+    assert!(link.files.failures().0 > 0);
+    let after = segment_files(&dir.0);
+    assert!(before.iter().all(|file| after.contains(file)), "{before:?} {after:?}");
+    blocks.iter().for_each(|block| fs::remove_dir(block).expect("the directory"));
+    link.files.finish(&mut link.far);
+    let mut link = link.reopen(&dir.0, &limits);
+    assert!(link.send(&content) * 30 < content.len());
+    assert_eq!(link.far.receiver.asked(), 0, "all of it was written");
+}
+
+#[test]
 fn a_full_file_system_costs_what_does_not_fit() {
     if let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) {
         return on_a_full_file_system(&dir.join("full"));

@@ -61,5 +61,5 @@ pub use link::{Dedup, Limits};
 pub use log::{MAX_INDEX, Recovery};
 pub use receiver::Receiver;
 pub use sender::Sender;
-pub use store::{Loaded, Op, Store};
+pub use store::{Loaded, Op, Store, Written};
 pub use wire::{MAX_MESSAGE, PLAIN};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use units::Rng;
 
-use super::{Dedup, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery};
+use super::{Dedup, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery, Written};
 
 /// The files of one store.
 #[derive(Clone, Default)]
@@ -22,6 +22,8 @@ pub struct Disk {
     pub served: u64,
     /// Appends fail once there are so many bytes.
     pub room: Option<usize>,
+    /// Appends fail although there is room.
+    pub is_broken: bool,
 }
 
 impl Disk {
@@ -41,15 +43,20 @@ impl Disk {
             self.served += 1;
             match op {
                 Op::Append { segment, data, index } => {
-                    let ok =
-                        self.room.is_none_or(|room| self.len() + data.len() + index.len() <= room);
+                    let len = self.len() + data.len() + index.len();
+                    let written = match self.room {
+                        _ if self.is_broken => Written::Failed,
+                        Some(room) if len > room => Written::Full,
+                        _ => Written::All,
+                    };
                     // A write that fails may have written half.
+                    let ok = written == Written::All;
                     let n = if ok { data.len() } else { data.len() / 2 };
                     self.data.entry(segment).or_default().extend(&data[..n]);
                     if ok {
                         self.index.entry(segment).or_default().extend(index);
                     }
-                    dedup.receiver.appended(segment, ok);
+                    dedup.receiver.appended(segment, written);
                 }
                 Op::Load { number, segment, offset, len } => {
                     let (from, to) = (offset as usize, offset as usize + len as usize);

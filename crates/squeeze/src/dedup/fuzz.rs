@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::wire::MAX_RANGES;
-use super::{Dedup, ItemDecoder, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery, Shown, Store};
+use super::{
+    Dedup, ItemDecoder, Keys, Limits, Loaded, MAX_INDEX, Op, Recovery, Shown, Store, Written,
+};
 
 fn limits() -> Limits {
     Limits { memory: 64 * 1024, disk: 1 << 20, sources: 1 << 16, assembling: 1 << 16, chunks: 500 }
@@ -19,7 +21,8 @@ fn serve(dedup: &mut Dedup, works: bool) {
         match op {
             Op::Append { segment, data, index } => {
                 assert!(index.len() <= MAX_INDEX && !data.is_empty());
-                dedup.receiver.appended(segment, works);
+                let failed = if data.len() % 2 == 0 { Written::Failed } else { Written::Full };
+                dedup.receiver.appended(segment, if works { Written::All } else { failed });
             }
             Op::Load { number, segment, len, .. } => {
                 let content = vec![0; len as usize];
@@ -157,7 +160,7 @@ pub fn recovery(bytes: &[u8]) {
             files.resize(files.len().max(segment as usize), Default::default());
             files[segment as usize - 1].0.extend(index);
             files[segment as usize - 1].1.extend(data);
-            dedup.receiver.appended(segment, true);
+            dedup.receiver.appended(segment, Written::All);
         }
         if n % 16 == 0 {
             dedup.receiver.store.close_segment();

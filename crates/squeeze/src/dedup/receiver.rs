@@ -7,7 +7,7 @@ use super::chunker::MAX_CHUNK;
 use super::decoder::Bad;
 use super::keys::{Id, Keys, Tag, tag};
 use super::link::Limits;
-use super::store::{Found, Loaded, Op, Store};
+use super::store::{Found, Loaded, Op, Store, Written};
 use super::wire::{MAX_RANGES, MAX_WANTED, Message, ranges};
 
 /// Chunks that are waited for at once, on disk or from the peer. More streams wait in turn.
@@ -173,8 +173,8 @@ impl Receiver {
     }
 
     /// An [`Op::Append`] is done, or has failed.
-    pub fn appended(&mut self, segment: u64, ok: bool) {
-        self.store.appended(segment, ok);
+    pub fn appended(&mut self, segment: u64, written: Written) {
+        self.store.appended(segment, written);
         self.note_gone();
     }
 

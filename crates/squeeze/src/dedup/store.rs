@@ -6,11 +6,12 @@
 //! the older half of the log is written again at its end, so what is used stays (FIFO with a
 //! second chance): nearly what least-recently-used would keep, without a write for each use.
 //!
-//! A write that fails (a full disk) costs what it was to write, and the store makes do with
-//! less until segments fit again. Bytes that do not have their id, or are not there, put their
-//! whole segment into quarantine; a read that fails costs its chunk, because it may say more of
-//! the machine than of the file. While files are late ([`Store::set_late`]) what is only on disk
-//! counts as not there.
+//! A write that finds the disk full costs what it was to write, and the store makes do with less
+//! until segments fit again. One that fails for another reason (no descriptor, a file system that
+//! is read-only) costs nothing that is there: its chunks wait for a later try. Bytes that do not
+//! have their id, or are not there, put their whole segment into quarantine; a read that fails
+//! costs its chunk, because it may say more of the machine than of the file. While files are late
+//! ([`Store::set_late`]) what is only on disk counts as not there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -67,6 +68,17 @@ pub enum Op {
         /// The segment.
         segment: u64,
     },
+}
+
+/// What came of an [`Op::Append`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// All of it was written.
+    All,
+    /// There was no room for it.
+    Full,
+    /// It could not be written, for a reason that says nothing of room.
+    Failed,
 }
 
 /// What came of an [`Op::Load`].
@@ -132,6 +144,8 @@ pub struct Store {
     loading: BTreeSet<u64>,
     late: bool,
     flush: bool,
+    /// After a write that failed: bytes that are yet to come before the next one.
+    rests: usize,
     segments: BTreeMap<u64, Segment>,
     disk: u64,
     next_segment: u64,
@@ -163,6 +177,7 @@ impl Store {
             loading: BTreeSet::new(),
             late: false,
             flush: false,
+            rests: 0,
             segments: BTreeMap::new(),
             disk: 0,
             next_segment: 1,
@@ -264,6 +279,7 @@ impl Store {
             return;
         }
         self.memory += content.len();
+        self.rests = self.rests.saturating_sub(content.len());
         self.turn += 1;
         if self.disk_have > 0 {
             self.unwritten.insert(self.turn, number);
@@ -364,9 +380,10 @@ impl Store {
 
     // ---- files -----------------------------------------------------------------------
 
-    /// Has everything written that is not: when the program ends, or nothing happens.
+    /// Has everything written that is not: when the program ends, or nothing happens. What could
+    /// not be written is tried again.
     pub fn flush(&mut self) {
-        self.flush = true;
+        (self.flush, self.rests) = (true, 0);
     }
 
     /// What is written next begins a new segment.
@@ -380,16 +397,20 @@ impl Store {
         if let Some(op) = self.ops.pop_front() {
             return Some(op);
         }
-        if self.append.is_some() || self.disk_have == 0 {
+        if self.append.is_some() || self.disk_have == 0 || self.rests > 0 {
             return None;
         }
         if self.unwritten.is_empty() {
             self.flush = false;
         }
-        if !self.flush && self.unwritten_bytes < BATCH.min(self.memory_limit / 2) {
+        if !self.flush && self.unwritten_bytes < self.batch_size() {
             return None;
         }
         self.batch()
+    }
+
+    fn batch_size(&self) -> usize {
+        BATCH.min(self.memory_limit / 2)
     }
 
     fn segment_size(&self) -> u64 {
@@ -436,16 +457,19 @@ impl Store {
     }
 
     /// An [`Op::Append`] is done, or has failed.
-    pub fn appended(&mut self, segment: u64, ok: bool) {
+    pub fn appended(&mut self, segment: u64, written: Written) {
         let Some(append) = self.append.take_if(|append| append.segment == segment) else { return };
+        if written == Written::Failed {
+            return self.failed(&append);
+        }
         for record in &append.records {
             // What came under its number since is not what was written.
             if self.id(record.number) == Some(&record.id) {
                 self.settle(record.number);
             }
         }
-        if !ok {
-            return self.failed(segment);
+        if written == Written::Full {
+            return self.ran_full(segment);
         }
         if !append.begins && !self.segments.contains_key(&segment) {
             return; // The segment was put away meanwhile, and this with it.
@@ -473,9 +497,20 @@ impl Store {
         self.trim();
     }
 
+    /// Files could not be written to: what there is stays, and what was to be written is written
+    /// with the next batch. What came of it is never referred to, so another segment begins.
+    fn failed(&mut self, append: &Append) {
+        self.open = None;
+        self.flush = false;
+        self.rests = self.batch_size();
+        if append.begins {
+            self.ops.push_back(Op::Remove { segment: append.segment });
+        }
+    }
+
     /// The file system took no more: what was to be written stays in memory for as long as
     /// there is room, and the oldest segment gives way.
-    fn failed(&mut self, segment: u64) {
+    fn ran_full(&mut self, segment: u64) {
         // What there may be of the failed write is never referred to; it goes with the rest.
         self.open = None;
         self.next_segment = self.next_segment.max(segment.saturating_add(1));

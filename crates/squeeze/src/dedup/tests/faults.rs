@@ -227,6 +227,44 @@ fn a_full_disk_costs_memory_of_what_went_and_nothing_else() {
 }
 
 #[test]
+fn a_disk_that_fails_for_a_while_costs_nothing_that_is_there_and_little_of_what_comes() {
+    let mut limits = limits();
+    limits.memory = 200_000;
+    let mut pair = Pair::new(limits);
+    pair.exchange();
+    let before = random(3_000_000, 20);
+    pair.send(LAN, &before, 64 * 1024);
+    pair.far.dedup.receiver.store.flush();
+    pair.exchange();
+    let (files, on_disk) = (pair.far.disk.data.clone(), pair.far.dedup.receiver.store.size().1);
+    pair.far.disk.is_broken = true;
+    let during = random(150_000, 21);
+    for content in [&random(1_000_000, 22), &during] {
+        pair.send(LAN, content, 64 * 1024);
+        // The owner of the files has it all written every now and then.
+        pair.far.dedup.receiver.store.flush();
+        pair.exchange();
+        let (memory, disk) = pair.far.dedup.receiver.store.size();
+        assert!(memory <= 2 * limits.memory, "{memory}");
+        assert_eq!(disk, on_disk);
+        let is_kept = |(n, data): (&u64, &Vec<u8>)| {
+            pair.far.disk.data.get(n).is_some_and(|now| now.starts_with(data))
+        };
+        assert!(files.iter().all(is_kept), "no segment went");
+        assert_eq!(pair.far.disk.data.len(), files.len(), "nor is half of one left");
+    }
+    pair.far.disk.is_broken = false;
+    pair.far.dedup.receiver.store.flush();
+    pair.exchange();
+    assert!(pair.far.dedup.receiver.store.size().1 > on_disk + 150_000);
+    pair.restart_far(51);
+    for content in [&before, &during] {
+        assert!(pair.send(LAN, content, 64 * 1024) * 20 < content.len());
+    }
+    assert_eq!(pair.far.dedup.receiver.asked(), 0);
+}
+
+#[test]
 fn the_store_keeps_to_its_limits_and_keeps_what_is_used() {
     let mut limits = limits();
     (limits.memory, limits.disk) = (300_000, 3_000_000);
