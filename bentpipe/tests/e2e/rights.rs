@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::failure::RELEASE;
 use crate::gateway::Gateway;
-use crate::harness::{Plan, World, must, root, wait_for};
+use crate::harness::{Plan, World, must, root, run, wait_for};
 use crate::tcp::{SERVER, check_echo, echo_once, listen};
 
 /// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_NET_RAW (capabilities(7)).
@@ -93,7 +93,9 @@ fn as_the_configured_user_a_gateway_goes_on_working() {
     world.a.start();
     world.a.wait_until_up();
     check_rights(&world.a, USER);
-    assert_eq!(field(world.a.pid(), "Groups").trim(), "");
+    let own = run(std::process::Command::new("id").args(["-G", &USER.to_string()]));
+    let own = String::from_utf8_lossy(&own.stdout).trim().to_owned();
+    assert_eq!(field(world.a.pid(), "Groups").trim(), own, "as at a login");
     assert_eq!(fs::metadata(world.a.file()).unwrap().uid(), USER);
     check_that_it_still_can(&mut world);
 }
