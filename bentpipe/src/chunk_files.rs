@@ -8,7 +8,7 @@
 //! names              what the peer holds: the catalogue's journal
 //! bad.data bad.index the segment that was damaged last, for whoever wants to look at it
 //! lock               with the number of the process that has it
-//! unlisted           where the peer is not in the configuration any more: since when
+//! unlisted           where the peer is not in the configuration any more: the days it was seen
 //! ```
 //!
 //! Nothing is flushed to the disk: after a crash of the machine the log is found cut or with
@@ -32,7 +32,7 @@ const MAX_SEGMENT: u64 = 1 << 48;
 const LOCK_TRIES: usize = 10;
 const LOCK_AGAIN: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// The file that says since when a peer has not been in the configuration.
+/// The file with the days on which a peer was not in the configuration, a date a line.
 pub const UNLISTED: &str = "unlisted";
 
 /// Takes the lock. The thread that closes the store of a peer that was taken out and is back

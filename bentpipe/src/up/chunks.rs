@@ -12,7 +12,7 @@ mod tests;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -87,10 +87,12 @@ pub struct ChunkStores {
     /// When a failure was told last, and that the disk does not answer.
     failure_told: Option<Instant>,
     late_told: Option<Instant>,
+    /// When another day is noted for peers that are gone.
+    note_at: Option<Instant>,
 }
 
-/// Files of a peer that is no longer in the configuration stay for so many seconds.
-const KEPT: u64 = 30 * 86_400;
+/// Files of a peer that is no longer in the configuration stay for so many days.
+const KEPT: usize = 30;
 /// The length of a key's name.
 const KEY_NAME: usize = 44;
 
@@ -134,19 +136,25 @@ impl ChunkPlace {
 
     /// Deletes the files of peers that are to have none (`off`), and of those that have not been
     /// in the configuration for [`KEPT`]: what their hosts got is not to stay for ever, and a
-    /// key that was mistyped for a while costs nothing. `on`: the peers that have files.
-    pub fn forget_others(&self, on: &[PublicKey], off: &[PublicKey]) {
+    /// key that was mistyped for a while costs nothing. `on`: the peers that have files, each
+    /// `part` bytes of disk. If that is of no use they have none either: nobody would ever open
+    /// them. `today`: as [`today`] says.
+    pub fn forget_others(&self, on: &[PublicKey], off: &[PublicKey], part: u64, today: u64) {
         let Some(dir) = &self.dir else { return };
-        let [on, off] = [on, off].map(|keys| keys.iter().map(name).collect::<BTreeSet<_>>());
+        let names = |keys: &[PublicKey]| keys.iter().map(name).collect::<BTreeSet<_>>();
+        let (mut on, mut off) = (names(on), names(off));
+        if part < LEAST {
+            off.append(&mut on);
+        }
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             let Ok(key) = entry.file_name().into_string() else { continue };
             if key.len() != KEY_NAME || on.contains(&key) {
                 continue;
             }
-            let is_over = off.contains(&key) || seconds_gone(&entry.path()) >= KEPT;
+            let is_over = off.contains(&key) || days_gone(&entry.path(), today, true) >= KEPT;
             if is_over && std::fs::remove_dir_all(entry.path()).is_ok() {
                 let why = match off.contains(&key) {
-                    true => "deduplication is off for it",
+                    true => "deduplication is off for it, or its part of the disk too small",
                     false => "it has not been in the configuration for 30 days",
                 };
                 let peer = key.replace('_', "/");
@@ -161,24 +169,39 @@ impl ChunkPlace {
     }
 }
 
-/// How many seconds the peer whose files are in `dir` has not been in the configuration: from when
-/// that was seen first, which a file tells that is gone when its files are opened again.
-fn seconds_gone(dir: &Path) -> u64 {
-    let mark = dir.join(UNLISTED);
-    let since = std::fs::metadata(&mark).and_then(|mark| mark.modified());
-    match since {
-        Ok(since) => calendar::seconds().saturating_sub(calendar::seconds_of(since)),
-        Err(_) => {
-            if std::fs::write(&mark, "").is_ok() {
-                let dir = dir.display();
-                crate::log!(
-                    Warn,
-                    "chunks of a peer that is not in the configuration are kept for 30 days",
-                    dir = dir
-                );
-            }
-            0
-        }
+/// Days since 1970.
+pub fn today() -> u64 {
+    calendar::seconds() / 86_400
+}
+
+/// On how many days other than `today` it was seen that the peer whose files are in `dir` is not in
+/// the configuration. A file has their dates, and is gone when its files are opened again: dates
+/// and not a time, because a clock that is set, or that begins in 1970 at each start, then adds a
+/// day at most. `begins`: a file that is not there is made.
+fn days_gone(dir: &Path, today: u64, begins: bool) -> usize {
+    let (mark, today) = (dir.join(UNLISTED), calendar::day(today));
+    let text = std::fs::read_to_string(&mark).unwrap_or_default();
+    let mut days: BTreeSet<&str> = text.lines().filter(|line| calendar::is_day(line)).collect();
+    if days.remove(today.as_str()) {
+        return days.len();
+    }
+    let file = std::fs::File::options().create(begins).append(true).open(&mark);
+    let is_written = file.and_then(|mut file| writeln!(file, "{today}")).is_ok();
+    if is_written && days.is_empty() {
+        let dir = dir.display();
+        crate::log!(
+            Warn,
+            "chunks of a peer that is not in the configuration are kept for 30 days",
+            dir = dir
+        );
+    }
+    days.len()
+}
+
+/// Notes another day for all that are gone: a program that is seldom started counts as well.
+fn note_day(place: &ChunkPlace, today: u64) {
+    for store in place.dir.iter().flat_map(std::fs::read_dir).flatten().flatten() {
+        days_gone(&store.path(), today, false);
     }
 }
 
@@ -204,6 +227,7 @@ impl ChunkStores {
             told_unusable: false,
             failure_told: None,
             late_told: None,
+            note_at: None,
         })
     }
 
@@ -324,7 +348,7 @@ impl ChunkStores {
     /// When [`ChunkStores::work`] is to be called although nothing else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let late = self.asked.front().filter(|_| !self.late).map(|at| *at + LATE);
-        self.save_at.into_iter().chain(late).min()
+        self.save_at.into_iter().chain(late).chain(self.note_at).min()
     }
 
     /// Asks for what chunks want of files, and tells what came of it.
@@ -342,6 +366,10 @@ impl ChunkStores {
             for peer in std::mem::take(&mut self.changed) {
                 self.save(now, relay, peer);
             }
+        }
+        if self.worker.is_some() && self.note_at.is_none_or(|at| at <= now) {
+            self.note_at = Some(now + Duration::from_secs(86_400));
+            self.send(Job(0, Task::NoteDay(self.place.clone())));
         }
         while let Some(peer) = self.busy.pop_first() {
             self.ask(now, relay, peer);

@@ -285,25 +285,56 @@ fn chunks_of_a_peer_that_is_not_in_the_file_are_kept_for_thirty_days() {
         fs::write(store.join("1.data"), "chunks").expect("a file");
     }
     // Where deduplication is switched off what there is goes at once.
-    place.forget_others(&[], &[off]);
+    place.forget_others(&[], &[off], LEAST, 9000);
     assert!(kept.join("1.data").exists() && !dropped.exists());
-    let mark = fs::File::options().write(true).open(kept.join(UNLISTED)).expect("a mark");
-    let days = |n: u64| {
-        let then = calendar::seconds() - n * 86_400;
-        std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(then)
+    // Each day counts once, whatever day it is; without a clock all starts are on one.
+    let starts = |days: std::ops::Range<u64>| {
+        days.for_each(|day| place.forget_others(&[], &[], LEAST, day));
+        kept.exists()
     };
-    mark.set_modified(days(29)).expect("a time");
-    place.forget_others(&[], &[]);
-    assert!(kept.exists(), "not yet");
+    for _ in 0..40 {
+        assert!(starts(0..1) && starts(9000..9001));
+    }
+    // A program that runs on counts as well.
+    (9001..9028).for_each(|day| note_day(&place, day));
+    assert!(starts(9028..9029), "29 others");
     // It is back, and gone again: the time begins anew.
     drop(ChunkFiles::open(&kept, &Arc::new(Keys::new(&[1; 32])), &LIMITS).expect("files"));
     assert!(!kept.join(UNLISTED).exists());
-    place.forget_others(&[peer], &[]);
-    place.forget_others(&[], &[]);
-    let mark = fs::File::options().write(true).open(kept.join(UNLISTED)).expect("a mark");
-    mark.set_modified(days(31)).expect("a time");
-    place.forget_others(&[peer], &[]);
+    note_day(&place, 9029);
+    assert!(!kept.join(UNLISTED).exists(), "it is in the file");
+    assert!(starts(9030..9060));
+    place.forget_others(&[peer], &[], LEAST, 9060);
     assert!(kept.exists(), "it is in the file");
-    place.forget_others(&[], &[]);
-    assert!(!kept.exists());
+    assert!(!starts(9060..9061));
+}
+
+/// A mark of a version that went by the file's time, or by a clock that stood in 1970.
+#[test]
+fn a_mark_that_seems_to_be_old_takes_no_chunks() {
+    let dir = std::env::temp_dir().join(format!("bentpipe-old-mark-{}", std::process::id()));
+    let dir = Scratch(dir);
+    let [own, peer] = [7, 9].map(|n| *PrivateKey::generate([n; 32]).public());
+    let place = ChunkPlace::find(Some(&dir.0), true, &own);
+    let store = dir.0.join(name(&own)).join(name(&peer));
+    fs::create_dir_all(&store).expect("a directory");
+    let mark = fs::File::create(store.join(UNLISTED)).expect("a mark");
+    mark.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("a time");
+    place.forget_others(&[], &[], LEAST, 9000);
+    assert!(store.exists());
+}
+
+#[test]
+fn files_go_where_a_peers_part_of_the_disk_is_of_no_use() {
+    let dir = std::env::temp_dir().join(format!("bentpipe-no-room-{}", std::process::id()));
+    let dir = Scratch(dir);
+    let [own, peer] = [7, 9].map(|n| *PrivateKey::generate([n; 32]).public());
+    let place = ChunkPlace::find(Some(&dir.0), true, &own);
+    let store = dir.0.join(name(&own)).join(name(&peer));
+    fs::create_dir_all(&store).expect("a directory");
+    fs::write(store.join("1.data"), "chunks").expect("a file");
+    place.forget_others(&[peer], &[], LEAST, 9000);
+    assert!(store.join("1.data").exists());
+    place.forget_others(&[peer], &[], LEAST - 1, 9000);
+    assert!(!store.exists());
 }

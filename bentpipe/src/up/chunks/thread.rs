@@ -8,6 +8,7 @@ use std::thread;
 use os::poll::Waker;
 use squeeze::dedup::{Journal, Op};
 
+use super::{ChunkPlace, note_day, today};
 use crate::chunk_files::{ChunkFiles, Done};
 
 /// What the thread does for the store of this number.
@@ -19,6 +20,8 @@ pub(super) enum Task {
     Op(Op),
     Save(Journal),
     Close,
+    /// A day more for the files of peers that are gone. Has no answer.
+    NoteDay(ChunkPlace),
 }
 
 /// What came of it, and why it failed.
@@ -54,6 +57,10 @@ fn work(jobs: &Receiver<Job>, answers: &Sender<Answer>, waker: &Waker) {
             }
             Task::Close => {
                 stores.remove(&store);
+                continue;
+            }
+            Task::NoteDay(place) => {
+                note_day(&place, today());
                 continue;
             }
             Task::Op(op) => stores.get_mut(&store).map(|files| (files.perform(op), files)),

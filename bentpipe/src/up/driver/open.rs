@@ -21,7 +21,7 @@ use crate::admin;
 use crate::config::{Config, Peer};
 use crate::state_directory::state_directory;
 use crate::up::carrier::Carrier;
-use crate::up::chunks::ChunkPlace;
+use crate::up::chunks::{ChunkPlace, today};
 use crate::up::interception::{intercept_config, past_the_tunnel};
 use crate::up::kept::Kept;
 use crate::up::listeners::Listeners;
@@ -147,11 +147,12 @@ impl Driver {
         }
         // Files belong to whoever runs the program from here on.
         let config = &driver.config;
-        let has_files = |p: &&Peer| p.dedup != Share::Off && config.node.chunks.disk.0 > 0;
+        let is_on = |p: &&Peer| p.dedup != Share::Off;
         let (on, off): (Vec<&Peer>, Vec<&Peer>) =
-            config.peers.iter().map(AsRef::as_ref).partition(has_files);
+            config.peers.iter().map(AsRef::as_ref).partition(is_on);
         let keys = |peers: Vec<&Peer>| peers.iter().map(|p| p.public_key).collect::<Vec<_>>();
-        chunks.forget_others(&keys(on), &keys(off));
+        let part = driver.shard.chunk_limits().disk;
+        chunks.forget_others(&keys(on), &keys(off), part, today());
         for number in 0..=driver.others.len() {
             driver.unstarted(number).open_new_chunks();
         }

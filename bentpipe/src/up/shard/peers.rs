@@ -82,7 +82,7 @@ impl Shard {
     }
 
     /// Each peer's part of what chunks may cost.
-    fn chunk_limits(&self) -> Limits {
+    pub fn chunk_limits(&self) -> Limits {
         let limits = peers::chunk_limits(&self.config.node, self.sharers.chunks);
         let room = self.chunks.room(self.sharers.chunks);
         Limits { disk: limits.disk.min(room), ..limits }

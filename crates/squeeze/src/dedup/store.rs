@@ -125,11 +125,18 @@ struct Append {
     begins: bool,
 }
 
+/// What a store uses of so many bytes of disk.
+fn usable(disk: u64) -> u64 {
+    if disk < 2 * MIN_SEGMENT { 0 } else { disk }
+}
+
 /// The chunks that a receiver holds.
 pub struct Store {
     keys: Arc<Keys>,
     epoch: u64,
     memory_limit: usize,
+    /// There are files for it, also where they may take nothing now.
+    has_files: bool,
     /// As configured, and as the file system lets us have.
     disk_limit: u64,
     disk_have: u64,
@@ -161,11 +168,12 @@ impl Store {
     /// An empty store. `epoch` is a random number other than 0 that no store of this node
     /// had before.
     pub fn new(keys: Arc<Keys>, memory: usize, disk: u64, epoch: u64) -> Store {
-        let disk = if disk < 2 * MIN_SEGMENT { 0 } else { disk };
+        let disk = usable(disk);
         Store {
             keys,
             epoch,
             memory_limit: memory,
+            has_files: disk > 0,
             disk_limit: disk,
             disk_have: disk,
             entries: BTreeMap::new(),
@@ -192,8 +200,13 @@ impl Store {
     /// Keeps so much from now on. A store without files stays without.
     pub(super) fn set_limits(&mut self, memory: usize, disk: u64) {
         self.memory_limit = memory;
-        if self.disk_limit > 0 && disk >= 2 * MIN_SEGMENT {
-            (self.disk_limit, self.disk_have) = (disk, disk);
+        if self.has_files {
+            (self.disk_limit, self.disk_have) = (usable(disk), usable(disk));
+        }
+        if self.disk_have == 0 {
+            // It waits for nothing any more.
+            self.recent.append(&mut self.unwritten);
+            self.unwritten_bytes = 0;
         }
         while self.disk > self.disk_have {
             self.remove_oldest();
@@ -205,9 +218,9 @@ impl Store {
     pub(super) fn rebuild(&mut self, epoch: u64) {
         let ops = std::mem::take(&mut self.ops);
         let old = std::mem::take(&mut self.segments);
-        let (next, late) = (self.next_segment, self.late);
+        let (next, late, has_files) = (self.next_segment, self.late, self.has_files);
         *self = Store::new(self.keys.clone(), self.memory_limit, self.disk_limit, epoch);
-        (self.next_segment, self.late) = (next, late);
+        (self.next_segment, self.late, self.has_files) = (next, late, has_files);
         self.ops = ops.into_iter().filter(|op| !matches!(op, Op::Load { .. })).collect();
         self.ops.extend(old.into_keys().map(|segment| Op::Quarantine { segment }));
     }

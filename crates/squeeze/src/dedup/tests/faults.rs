@@ -283,6 +283,36 @@ fn the_store_keeps_to_its_limits_and_keeps_what_is_used() {
 }
 
 #[test]
+fn a_store_whose_part_of_the_disk_is_of_no_use_any_more_gives_its_files_up() {
+    let (mut pair, content) = (pair(), random(1_000_000, 23));
+    let all = limits();
+    let set = |pair: &mut Pair, disk| {
+        pair.far.dedup.set_limits(&Limits { disk, ..all });
+        pair.far.dedup.receiver.store.flush();
+        pair.exchange();
+    };
+    pair.send(LAN, &content, 64 * 1024);
+    set(&mut pair, all.disk);
+    assert!(pair.far.disk.len() > 1_000_000);
+    set(&mut pair, 256 * 1024 - 1);
+    assert!(pair.far.disk.is_empty());
+    assert_eq!(pair.far.dedup.receiver.store.size().1, 0);
+    // What comes now is kept in memory, and waits for no disk.
+    for n in 0..4 {
+        pair.send(LAN, &random(1_000_000, 30 + n), 64 * 1024);
+        assert!(pair.far.dedup.receiver.store.size().0 <= all.memory);
+    }
+    assert!(pair.far.disk.is_empty());
+    // There is room again.
+    set(&mut pair, all.disk);
+    pair.send(LAN, &content, 64 * 1024);
+    set(&mut pair, all.disk);
+    assert!(pair.far.disk.len() > 1_000_000);
+    pair.restart_far(52);
+    assert!(pair.send(LAN, &content, 64 * 1024) * 20 < content.len());
+}
+
+#[test]
 fn references_under_way_are_bounded_by_the_window_of_their_content() {
     // L-DD-8
     let (mut pair, content) = (pair(), random(3_000_000, 11));
