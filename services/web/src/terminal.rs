@@ -252,7 +252,8 @@ impl Terminal {
             Some(answer) => from(Source::Pushed, answer),
             None => {
                 let (pushes, head) = (self.pushes.clone(), pushes::head_of(&request));
-                let asking = self.answer_or_ask(peer.clone(), key, request);
+                // On the heap: each future around it would have room for it once more.
+                let asking = Box::pin(self.answer_or_ask(peer.clone(), key, request));
                 match head {
                     Some(head) => pushes.or_meanwhile((&peer, way), &head, asking).await?,
                     None => asking.await?,
