@@ -11,7 +11,9 @@
 //!
 //! Most of what a packet costs may come after it was taken (connections, decompression, packets for
 //! hosts), and many are taken in one turn. So each counts in advance as much as this peer's packets
-//! cost at their dearest lately, until the turn is over and what they did cost is known.
+//! cost at their dearest lately, until the turn is over and what they did cost is known. A turn
+//! is long while nothing is known yet: whoever could not be served meanwhile may take a part of it
+//! later, once.
 
 use std::collections::BTreeMap;
 
@@ -59,9 +61,12 @@ struct Account {
     /// Time taken, less what has drained by `at`.
     level: Duration,
     at: Instant,
-    /// It is among those of this turn, whose packets count so much in advance.
+    /// What may be taken first, once.
+    credit: Duration,
+    /// It is among those of this turn, whose packets count so much in advance, and took so much.
     in_turn: bool,
     reserved: Duration,
+    taken: Duration,
     /// The window at hand: packets taken, and what was spent for the peer meanwhile.
     packets: u32,
     spent: Duration,
@@ -77,6 +82,10 @@ pub(super) struct Shares {
     newest: (PeerId, Instant),
     other: Option<Instant>,
     strained_until: Option<Instant>,
+    /// Time taken in the turn at hand.
+    taken: Duration,
+    /// What the last long turn left to each peer.
+    credit: Duration,
     accounts: BTreeMap<PeerId, Account>,
     /// Whose packets were taken in this turn, and what they count in advance.
     in_turn: Vec<PeerId>,
@@ -94,6 +103,8 @@ impl Default for Shares {
             newest: (NOBODY, Instant::ZERO),
             other: None,
             strained_until: None,
+            taken: Duration::ZERO,
+            credit: Duration::ZERO,
             accounts: BTreeMap::new(),
             in_turn: Vec::new(),
             reserved: Duration::ZERO,
@@ -116,12 +127,22 @@ impl Shares {
         }
         if self.strained_until.is_some_and(|until| until <= now) {
             self.strained_until = None;
+            self.credit = Duration::ZERO;
             self.accounts = BTreeMap::new();
             self.latest = [(NOBODY, Instant::ZERO); MOST_PARTS as usize];
+        }
+        let taken = std::mem::replace(&mut self.taken, Duration::ZERO);
+        if taken > MOST {
+            // The least part of it that a peer may have, for those who had no more.
+            let part = taken.divided_by(MOST_PARTS);
+            self.credit = part.min(MOST);
+            let modest = self.accounts.values_mut().filter(|account| account.taken <= part);
+            modest.for_each(|account| account.credit = self.credit);
         }
         for peer in self.in_turn.drain(..) {
             if let Some(account) = self.accounts.get_mut(&peer) {
                 (account.in_turn, account.reserved) = (false, Duration::ZERO);
+                account.taken = Duration::ZERO;
                 account.close_window(now);
             }
         }
@@ -139,7 +160,7 @@ impl Shares {
         let parts = self.parts(now);
         let Some(account) = self.accounts.get_mut(&peer) else { return Verdict::Take };
         account.drain(now, parts);
-        if account.level + account.reserved <= BURST {
+        if account.level + account.reserved <= BURST + account.credit {
             return Verdict::Take;
         }
         let tell = account.told.is_none_or(|at| now.since(at) >= TELLING);
@@ -172,7 +193,8 @@ impl Shares {
             return;
         }
         self.note_latest(now, peer);
-        let account = self.accounts.entry(peer).or_insert_with(|| Account::new(now));
+        let new = || Account::new(now, self.credit);
+        let account = self.accounts.entry(peer).or_insert_with(new);
         if !std::mem::replace(&mut account.in_turn, true) {
             self.in_turn.push(peer);
         }
@@ -184,8 +206,12 @@ impl Shares {
     /// So much time was spent for a peer.
     pub fn charge(&mut self, peer: PeerId, spent: Duration) {
         if let Some(account) = self.accounts.get_mut(&peer) {
-            account.level = (account.level + spent).min(MOST);
+            self.taken += spent;
+            let paid = spent.min(account.credit);
+            account.credit = account.credit - paid;
+            account.level = (account.level + (spent - paid)).min(MOST);
             account.spent += spent;
+            account.taken += spent;
         }
     }
 
@@ -223,12 +249,14 @@ impl Shares {
 }
 
 impl Account {
-    fn new(now: Instant) -> Account {
+    fn new(now: Instant, credit: Duration) -> Account {
         Account {
             level: Duration::ZERO,
             at: now,
+            credit,
             in_turn: false,
             reserved: Duration::ZERO,
+            taken: Duration::ZERO,
             packets: 0,
             spent: Duration::ZERO,
             dearest: (Duration::ZERO, now),

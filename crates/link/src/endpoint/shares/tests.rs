@@ -191,6 +191,16 @@ fn strain_is_over_a_minute_after_packets_waited_last() {
     assert!(!shares.is_strained() && shares.accounts.is_empty());
 }
 
+/// What waited while a turn took long, before anything was known of anybody, is not held against
+/// who sent it.
+#[test]
+fn a_backlog_that_others_caused_is_no_burst() {
+    let others = [(358, 713), (1268, 1), (842, 942), (391, 862)];
+    let mut all = vec![sender(878, 70)];
+    all.extend(others.map(|(every, cost)| sender(every, cost)));
+    assert_eq!(run(&all, 5)[0].dropped, 0);
+}
+
 proptest! {
     /// Whatever others do: who stays below an eighth of the shard loses nothing by its account.
     #[test]
