@@ -86,8 +86,7 @@ impl Modems {
     }
 }
 
-/// The rate that the link to `peer` has when its modem carries `bps`: at most the
-/// configured one.
+/// The rate that the modem of `peer` reports as `bps`.
 pub(super) fn reported_rate(peer: &Peer, bps: u64) -> Result<BitRate, String> {
     if peer.link.rate != RateMode::Reported {
         return Err(format!(
@@ -98,7 +97,7 @@ pub(super) fn reported_rate(peer: &Peer, bps: u64) -> Result<BitRate, String> {
     if bps == 0 {
         return Err("a link's rate is above 0".to_owned());
     }
-    Ok(BitRate::from_bps(bps).min(peer.link.send))
+    Ok(BitRate::from_bps(bps))
 }
 
 fn run(

@@ -278,12 +278,12 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
     assert!(!status.node.dropped.contains_key("shard busy"), "{:?}", status.node.dropped);
 
     // A modem tells the rate of a link that another shard has.
-    let rate = |peer: &str| {
-        let request = Request::Rate { peer: peer.into(), bps: 5_000_000 };
+    let rate = |peer: &str, bps| {
+        let request = Request::Rate { peer: peer.into(), bps };
         admin::ask(&star.hub.dir().join("admin.sock"), &request, units::Duration::from_secs(20))
     };
-    assert_eq!(rate("t2").unwrap(), Answer::Done);
-    assert!(matches!(rate("t9").unwrap(), Answer::Error(why) if why.contains("no peer")));
+    assert_eq!(rate("t2", 5_000_000).unwrap(), Answer::Done);
+    assert!(matches!(rate("t9", 1).unwrap(), Answer::Error(why) if why.contains("no peer")));
     wait_for("the reported rate", || {
         let limit = star.link(2).unwrap().rate.limit_bps;
         (limit == 5_000_000).then_some(()).ok_or(limit.to_string())
@@ -294,6 +294,20 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
     let of_t2 = "routes = [\"10.102.0.0/24\"]\nallow = [\"10.2.0.0/24\"";
     star.reload(&put(&file, of_t2, &format!("{of_t2}, \"10.3.0.0/24\"")), 1);
     assert_eq!(star.link(2).unwrap().rate.limit_bps, 5_000_000);
+    // Where it carries more than the file allows, a file that allows more is enough.
+    assert_eq!(rate("t2", 60_000_000).unwrap(), Answer::Done);
+    let limit = || star.link(2).unwrap().rate.limit_bps;
+    wait_for("the configured rate", || {
+        (limit() == 40_000_000).then_some(()).ok_or(limit().to_string())
+    });
+    let (before, of_t2) = file.split_at(file.find(of_t2).expect("its table"));
+    let faster = of_t2.replacen("send = \"40Mbit\"", "send = \"80Mbit\"", 1);
+    star.reload(&format!("{before}{faster}"), 2);
+    wait_for("what the modem said", || {
+        (limit() == 60_000_000).then_some(()).ok_or(limit().to_string())
+    });
+    star.reload(&file, 3);
+    assert_eq!(rate("t2", 5_000_000).unwrap(), Answer::Done);
 
     // The link of another shard is tested by that.
     let (peer, seconds) = ("t1".to_owned(), 1);

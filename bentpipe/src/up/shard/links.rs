@@ -263,12 +263,12 @@ impl Shard {
         }
     }
 
-    /// The rate of a peer's link is another one now.
+    /// A peer's modem carries so much now: its link has this rate, but at most the configured one.
     pub(in crate::up) fn set_rate(&mut self, now: Instant, peer: &PublicKey, rate: BitRate) {
         let Some(known) = self.peers.with_key_mut(peer) else { return };
         known.reported = Some(rate);
         if let Some(session) = self.relay.endpoint.session_mut(known.id) {
-            session.set_send_rate(now, rate);
+            session.set_send_rate(now, rate.min(known.config.link.send));
         }
     }
 
