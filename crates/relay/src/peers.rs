@@ -143,7 +143,7 @@ impl Relay {
 
     /// Is `addr` behind a peer, and not only where all of the Internet is?
     pub fn is_behind_a_peer(&self, addr: IpAddr) -> bool {
-        self.owners.is_of_a_peer(addr)
+        self.owners.is_behind_a_peer(addr)
     }
 
     /// The peer for what has no address yet: the one with a default route, or the only one.

@@ -89,7 +89,7 @@ impl Owners {
     }
 
     /// Is `addr` behind a peer, another shard's too, and not only where all of the Internet is?
-    pub fn is_of_a_peer(&self, addr: IpAddr) -> bool {
+    pub fn is_behind_a_peer(&self, addr: IpAddr) -> bool {
         self.here.find(addr).is_some_and(|(_, length)| length > 0)
             || self.elsewhere.find(addr).is_some_and(|(_, length)| length > 0)
     }

@@ -143,11 +143,11 @@ impl Shard {
             return false;
         }
         let Some((client, server, bytes)) = datagram::parse(packet) else { return false };
+        let Some(via) = self.relay.via_datagram(now, client, server) else { return false };
         // To somebody behind a link the service could not answer.
         if self.relay.is_behind_a_peer(client.ip()) {
             return false;
         }
-        let Some(via) = self.relay.via_datagram(now, client, server) else { return false };
         let Some(line) = self.services.running.get(&via.service) else { return false };
         let event = Event::Datagram { peer: self.peer_name(via.peer), client, server };
         if !line.has_room_for_datagrams() || line.send(&event, bytes, None) != Sent::Done {
