@@ -41,6 +41,7 @@ Architecture: $arch
 Maintainer: the bentpipe authors <bentpipe@localhost>
 Installed-Size: $size
 Depends: libc6 (>= $libc), libgcc-s1, nftables, iproute2
+Recommends: ca-certificates
 Section: net
 Priority: optional
 Description: satellite TCP/IP accelerator

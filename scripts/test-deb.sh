@@ -87,6 +87,20 @@ check "removal takes the programs" \
 check "removal keeps files and state" 'test -e /etc/bentpipe/ship.toml -a -e /var/lib/bentpipe/peers'
 check "purging says that keys stay" 'dpkg --purge bentpipe 2>&1 | grep -q "not empty and stays"'
 check "purging takes the state" '! test -e /var/lib/bentpipe'
+# An authority's key and ledgers cannot be made again: purging leaves them, and says where.
+inside "dpkg -i $second >/dev/null; cd /var/lib/bentpipe 2>/dev/null || mkdir -m 700 /var/lib/bentpipe
+        cd /var/lib/bentpipe; mkdir -p web/ca web/cache 'chunks/a b'; echo key >web/ca/ca.key
+        touch web/ca/ca.pem web/ca/bypass web/cache/1 'chunks/a b/1 2' n.p.ledger n.p.line.raised n.usage"
+check "purging names the keys and ledgers that stay" \
+    'said=$(dpkg --purge bentpipe 2>&1) && for name in web/ca/ca.key web/ca/ca.pem n.p.ledger; do
+         echo "$said" | grep -qx "  /var/lib/bentpipe/$name" || { echo "$said"; exit 1; }; done'
+check "they are there, and nothing else is" \
+    'left=$(cd /var/lib/bentpipe && find . -type f | sort | tr "\n" " ") &&
+     test "$left" = "./n.p.ledger ./web/ca/bypass ./web/ca/ca.key ./web/ca/ca.pem " ||
+     { echo "$left"; exit 1; }'
+check "the hub's authorities are recommended" \
+    "dpkg-deb --field $second Recommends | grep -qx ca-certificates"
+inside 'rm -r /var/lib/bentpipe'
 inside "rm -r /etc/bentpipe; dpkg -i $second >/dev/null; dpkg --purge bentpipe >/dev/null 2>&1"
 listing >"$base/after"
 diff "$base/before" "$base/after" || {

@@ -560,7 +560,7 @@ fn the_service_of_the_documentation_works() {
     }
     let programs = Programs::new("python");
     let python = programs.python("echo.py", block(SERVICES, "## The smallest one", "python"));
-    let command = "[\"/usr/bin/bentpipe-echo\"]";
+    let command = "[\"/usr/local/bin/bentpipe-echo\"]";
     let directory = programs.dir().join("echo").display().to_string();
     // The page's file, and with the program in Rust at the other end, for they speak the same, that
     // of the operator's guide.

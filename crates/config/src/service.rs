@@ -58,7 +58,7 @@ pub(super) fn read(tables: Vec<(String, Section<'_>)>, dir: &Path) -> Vec<Servic
 fn read_one(section: &mut Section<'_>, name: String, dir: &Path) -> Service {
     let command = section.list::<String>("command");
     if command.as_ref().is_none_or(Vec::is_empty) {
-        section.lacks("command", "name the program: command = [\"/usr/bin/bentpipe-echo\"]");
+        section.lacks("command", "name the program: command = [\"/usr/bin/bentpipe-web\"]");
     }
     let mut command: Vec<String> =
         command.unwrap_or_default().into_iter().map(|word| word.value).collect();
