@@ -33,7 +33,7 @@ pub(super) trait PeerSource {
             format!("{} stays in force as it was: {}", self.name(), e.in_one_line())
         })?;
         let changes = in_force.changes(&new);
-        in_force.keep_lines(&mut new);
+        in_force.keep_fixed(&mut new);
         Ok(PeerUpdate { new, changes })
     }
 }
@@ -41,7 +41,7 @@ pub(super) trait PeerSource {
 /// What a source has now.
 #[derive(Debug)]
 pub(super) struct PeerUpdate {
-    /// To be in force; what of a peer's line waits for a restart is as before.
+    /// To be in force; what waits for a restart is as before.
     pub new: Config,
     pub changes: Changes,
 }

@@ -11,7 +11,7 @@ use super::peer_source::PeerUpdate;
 use super::peer_table::ListedPeer;
 use super::peers::Sharers;
 use super::shard::inbox::Order;
-use crate::config::{Config, Node, Peer};
+use crate::config::{Config, Peer};
 
 impl Driver {
     /// Asks the source of peers again; answers which changed keys need a restart. A source that
@@ -22,11 +22,7 @@ impl Driver {
             crate::log!(Warn, "a change takes effect only after a restart", setting = what);
         }
         crate::logging::set_level(self.global.level(new.node.log));
-        let Node { log, on_stop, direct, dns, .. } = new.node;
-        let node = Node { log, on_stop, direct, dns, ..self.config.node.clone() };
-        // Links without a gateway at their far end stay as they were installed.
-        let split = std::mem::take(&mut self.config.split);
-        self.config = Config { node, split, ..new };
+        self.config = new;
         self.list_everyone(now);
         let all = Sharers::of(&self.config.peers);
         let stored = |peer: &Arc<Peer>| Some((peer.public_key, self.store.get(&peer.public_key)?));

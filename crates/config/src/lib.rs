@@ -142,20 +142,19 @@ impl Config {
         Changes { needs_restart, added, changed, removed }
     }
 
-    /// The lines of `new`'s peers are those that run since `self` was in force, as far as only a
-    /// restart changes them: later files are compared with these.
-    pub fn keep_lines(&self, new: &mut Config) {
+    /// Gives `new` the values that a restart alone can change as they are in `self`, which runs:
+    /// [`Config::changes`] to the same file then names them again, until the restart.
+    pub fn keep_fixed(&self, new: &mut Config) {
+        self.node.keep_fixed(&mut new.node);
+        // Links without a gateway at their far end stay as they were installed.
+        new.split.clone_from(&self.split);
         let old: BTreeMap<_, _> = self.peers.iter().map(|peer| (&peer.public_key, peer)).collect();
         for peer in &mut new.peers {
             let Some(old) = old.get(&peer.public_key) else { continue };
-            let is_managed = old.line.is_some() || peer.line.is_some();
-            let line = match (&old.line, &peer.line) {
-                (Some(old), Some(new)) => Some(old.while_running(new)),
-                (old, _) => old.clone(),
-            };
-            if is_managed && (peer.line != line || peer.carriers != old.carriers) {
-                let carriers = old.carriers.clone();
-                *peer = Arc::new(Peer { line, carriers, ..Peer::clone(peer) });
+            if *old != peer && old.fixed_differences(peer).next().is_some() {
+                let mut kept = Peer::clone(peer);
+                old.keep_fixed(&mut kept);
+                *peer = Arc::new(kept);
             }
         }
     }
@@ -183,6 +182,13 @@ impl Node {
             ("telephone", self.telephones != new.telephones),
         ];
         differs.iter().filter_map(|(name, differs)| differs.then_some(*name)).collect()
+    }
+
+    /// `new` with the values of those keys as they are here.
+    fn keep_fixed(&self, new: &mut Node) {
+        let Node { log, on_stop, ref direct, ref dns, .. } = *new;
+        let (direct, dns) = (direct.clone(), dns.clone());
+        *new = Node { log, on_stop, direct, dns, ..self.clone() };
     }
 }
 
@@ -214,6 +220,34 @@ impl Peer {
             ("queue of a link", alone && a.queue != b.queue),
         ];
         differs.into_iter().filter_map(|(name, differs)| differs.then_some(name))
+    }
+
+    /// `new` with the values of those keys as they are here: each has its line in both functions.
+    fn keep_fixed(&self, new: &mut Peer) {
+        let alone = self.carriers.is_empty() && new.carriers.is_empty();
+        if (self.line.is_some() || new.line.is_some()) && self.carriers != new.carriers {
+            // A peer's own link and address are those of its first carrier.
+            new.carriers.clone_from(&self.carriers);
+            new.endpoint.clone_from(&self.endpoint);
+            new.link = self.link.clone();
+        }
+        new.line = match (&self.line, &new.line) {
+            (Some(old), Some(new)) => Some(old.while_running(new)),
+            (old, _) => old.clone(),
+        };
+        if (self.dedup == Share::Off) != (new.dedup == Share::Off) {
+            new.dedup = self.dedup;
+        }
+        new.compress = self.compress;
+        new.keepalive = self.keepalive;
+        new.preshared_key.clone_from(&self.preshared_key);
+        new.stream_buffer = self.stream_buffer;
+        let (a, b) = (&self.link, &mut new.link);
+        b.headers = a.headers;
+        if alone {
+            (b.ber, b.delay, b.mtu, b.overhead, b.queue) =
+                (a.ber, a.delay, a.mtu, a.overhead, a.queue);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The reload matrix: what becomes of each key of the file when it is read again.
+//! The reload matrix: what becomes of each key of the file when it is read again, and again.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -487,6 +487,20 @@ fn every_key_takes_effect_on_reload_or_is_named_as_needing_a_restart() {
             Another => assert_eq!(counts, [1, 0, 1], "{what}"),
             Restart(_) => assert!(before.node != after.node || changed.len() == 1, "{what}"),
         }
+        // What waits is named at each further reload, and is forgotten where it is taken back.
+        let mut runs = before.clone();
+        for _ in 0..2 {
+            let mut new = after.clone();
+            assert_eq!(runs.changes(&new).needs_restart, *needs_restart, "{what}");
+            runs.keep_fixed(&mut new);
+            runs = new;
+        }
+        assert_eq!(runs.changes(&before).needs_restart, Vec::<&str>::new(), "{what}");
+        match row.4 {
+            Restart(_) => {}
+            // The rest takes effect.
+            _ => assert_eq!(runs.changes(&after), Changes::default(), "{what}"),
+        }
     }
     let listed: BTreeSet<_> = ROWS.iter().map(|row| (row.0, row.1)).collect();
     let asked = ASKED.with_borrow(Clone::clone);
@@ -494,4 +508,23 @@ fn every_key_takes_effect_on_reload_or_is_named_as_needing_a_restart() {
     assert!(missing.is_empty(), "keys without a row: say what a reload makes of them: {missing:?}");
     let gone: Vec<_> = listed.difference(&asked).collect();
     assert!(gone.is_empty(), "rows without a key: {gone:?}");
+}
+
+#[test]
+fn beside_what_waits_for_a_restart_the_rest_of_a_peer_takes_effect() {
+    let row = |beside| ("link", "mtu", ["1400", "1500"], beside, Restart("mtu of a link"));
+    let dir = Path::new("/nonexistent");
+    let before = file(&row(""), "1400", dir);
+    let mut after = file(&row("send = \"3Mbit\"\ndelay = \"301ms\"\nloss = 0.1"), "1500", dir);
+    let asked = after.peers[0].link.clone();
+    before.keep_fixed(&mut after);
+    let (was, is) = (&before.peers[0].link, &after.peers[0].link);
+    assert_eq!((is.mtu, is.delay), (was.mtu, was.delay));
+    assert_eq!((is.send, is.loss), (asked.send, asked.loss));
+    // A peer that is taken out and comes back begins with what the file says.
+    let mut without = before.clone();
+    without.peers.clear();
+    let mut back = file(&row(""), "1500", dir);
+    without.keep_fixed(&mut back);
+    assert_eq!(back.peers[0].link.mtu, 1500);
 }

@@ -340,7 +340,7 @@ mod tests {
             for text in [text.clone(), idle(text)] {
                 let mut new = file(text);
                 assert_eq!(runs.changes(&new).needs_restart.first(), Some(&"line of a peer"));
-                runs.keep_lines(&mut new);
+                runs.keep_fixed(&mut new);
                 runs = new;
             }
             let (line, before) = (at(&runs), at(&in_force));
@@ -350,12 +350,12 @@ mod tests {
             assert_eq!(runs.changes(&in_force).needs_restart, Vec::<&str>::new());
         }
         let mut new = in_force.clone();
-        file(CARRIERS.to_owned()).keep_lines(&mut new);
+        file(CARRIERS.to_owned()).keep_fixed(&mut new);
         assert_eq!(new.peers[0].line, None, "it begins with a restart");
         // Paths over carriers are numbered as at the start.
         let mut other = file(whole().replace("interface = \"eth1\"", "interface = \"eth2\""));
         assert_eq!(in_force.changes(&other).needs_restart, ["carrier of a peer"]);
-        in_force.keep_lines(&mut other);
+        in_force.keep_fixed(&mut other);
         assert!(other.peers[0].carriers == in_force.peers[0].carriers);
     }
 

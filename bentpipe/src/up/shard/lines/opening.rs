@@ -115,7 +115,7 @@ impl Shard {
     }
 
     /// The file says something else of the peer's lines. What only a restart can change is not in
-    /// the configuration ([`crate::config::Config::keep_lines`]).
+    /// the configuration ([`crate::config::Config::keep_fixed`]).
     pub(in crate::up::shard) fn change_line(&mut self, now: Instant, id: PeerId, peer: &Peer) {
         let Some(line) = self.lines.iter_mut().find(|line| line.peer == id) else { return };
         let Some(new) = &peer.line else { return };
