@@ -89,6 +89,14 @@ fn spending(line: &Line, books: &Books) -> Vec<HostSpending> {
     sums.into_iter().filter_map(of_host).collect()
 }
 
+/// The budget of the host whose sum this is: what was paid in another currency is not of it.
+fn of_budget(line: &Line, spending: &[HostSpending], sum: &books::Line) -> Option<OfBudget> {
+    let mut of_host = spending.iter().filter(|of| of.host.to_string() == sum.name);
+    let of = of_host.next().filter(|_| sum.currency == line.manager.currency)?;
+    let (spent, budget) = (of.spent.to_string(), of.of.to_string());
+    Some(OfBudget { spent, budget, stopped: of.stopped })
+}
+
 impl OfBudget {
     fn words(&self, currency: &str) -> String {
         let OfBudget { spent, budget, stopped } = self;
@@ -141,18 +149,13 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
             By::Host => spending(line, &books),
             _ => Vec::new(),
         };
-        let of_budget = |name: &str| {
-            let of = spending.iter().find(|of| of.host.to_string() == name)?;
-            let (spent, budget) = (of.spent.to_string(), of.of.to_string());
-            Some(OfBudget { spent, budget, stopped: of.stopped })
-        };
         let part = books::csv(&query, &lines);
         // One heading for all.
         csv += if csv.is_empty() { &part } else { part.split_once('\n').map_or("", |(_, r)| r) };
         rows.extend(lines.into_iter().map(|of| Row {
             peer: peer.name.clone(),
             flat: is_flat(line, args.by, &of.name),
-            budget: of_budget(&of.name),
+            budget: of_budget(line, &spending, &of),
             name: of.name,
             price: of.sums.price.to_string(),
             currency: of.currency.to_string(),
@@ -187,4 +190,48 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
         console::print(&rows.iter().map(line).collect::<String>())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_budget_stands_beside_the_sum_in_its_currency_alone() {
+        let [own, theirs] = [7, 9].map(|n| link::keys::PrivateKey::from_bytes([n; 32]));
+        let text = format!(
+            "[node]\nprivate_key = \"{}\"\n[[peer]]\npublic_key = \"{}\"\n\
+             link = {{ send = \"9600bit\", receive = \"9600bit\", delay = \"300ms\" }}\n\
+             [peer.line]\nserial = \"/dev/ttyS0\"\nnumbers = [\"1\"]\n\
+             tariff = {{ currency = \"EUR\", per_call = \"1\" }}\n\
+             [[peer.line.host_budget]]\nhosts = [\"10.2.0.0/24\"]\nbudget = \"1\"\n",
+            own.to_base64().as_str(),
+            theirs.public()
+        );
+        let config = Config::parse(&text, Path::new("t.toml")).expect("a good file");
+        let line = config.peers[0].line.as_ref().expect("a line");
+        let mut books = Books::new();
+        // The file named dollars before.
+        for currency in ["USD", "EUR"] {
+            let raised = books::Account {
+                host: "10.2.0.7".parse().expect("a host"),
+                class: "".into(),
+                service: "".into(),
+            };
+            let currency = currency.parse().expect("a currency");
+            let (peer, carrier) = (&line.manager.peer, &line.manager.carriers[0].name);
+            let id = books.start(wall(line.clock), peer, carrier, currency, raised);
+            books.end(id, units::Duration::from_secs(60), "1".parse().expect("money"), "idle");
+        }
+        let spending = spending(line, &books);
+        let lines = books.query(&Query::all(books::By::Host));
+        let told = lines.iter().map(|of| {
+            let budget = of_budget(line, &spending, of);
+            (of.currency.to_string(), budget.map(|of| of.words("EUR")))
+        });
+        let stopped = "; stopped, this month 1.00 of 1.00 EUR".to_owned();
+        let expected = [("EUR".to_owned(), Some(stopped)), ("USD".to_owned(), None)];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
 }

@@ -115,14 +115,18 @@ fn hosts_whose_budget_is_used_up_are_named_with_what_they_cost() {
         budget: "3.00".into(),
         currency: "USD".into(),
         stopped: true,
+        short: false,
     };
     let near = LineHost { host: "10.1.0.3".into(), stopped: false, ..host.clone() };
-    status.links[0].line = Some(LineReport { hosts: vec![host, near], ..Default::default() });
+    let short = LineHost { host: "10.1.0.4".into(), short: true, ..near.clone() };
+    let hosts = vec![host, near, short];
+    status.links[0].line = Some(LineReport { hosts, ..Default::default() });
     let text = render(&status);
     let first =
         "  budget       10.1.0.2 is stopped: its month's budget is used up, 3.02 of 3.00 USD";
     assert!(text.contains(first), "{text}");
     assert!(text.contains("10.1.0.3 has nearly used up its month's budget"), "{text}");
+    assert!(text.contains("10.1.0.4 raises no line: its month's budget does not pay"), "{text}");
 }
 
 #[test]

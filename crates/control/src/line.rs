@@ -54,7 +54,7 @@ pub struct LineReport {
     pub budget: Option<LineBudget>,
     /// What waits, rule by rule.
     pub waiting: Vec<LineWaiting>,
-    /// Hosts that have used up the month's budget, or nearly.
+    /// Hosts that have used up the month's budget, or nearly, or have too little for a call.
     pub hosts: Vec<LineHost>,
     /// Where the peer has several lines each of them, the preferred one first, without what waits
     /// and without lines.
@@ -62,7 +62,7 @@ pub struct LineReport {
     pub lines: Vec<LineReport>,
 }
 
-/// A host that has used up its month's budget, or nearly.
+/// A host that has used up its month's budget, or nearly, or has too little for a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LineHost {
@@ -76,6 +76,9 @@ pub struct LineHost {
     pub currency: String,
     /// Nothing of its crosses any more where that costs something.
     pub stopped: bool,
+    /// It waits, and what is left does not pay the beginning of a call: it raises nothing, and has
+    /// its part in calls of others.
+    pub short: bool,
 }
 
 /// A month's budget that is used up, or nearly.
@@ -146,10 +149,11 @@ fn seconds(ms: u64) -> String {
 
 impl fmt::Display for LineHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LineHost { host, spent, budget, currency, stopped } = self;
-        let what = match stopped {
-            true => "is stopped: its month's budget is used up",
-            false => "has nearly used up its month's budget",
+        let LineHost { host, spent, budget, currency, stopped, short } = self;
+        let what = match (stopped, short) {
+            (true, _) => "is stopped: its month's budget is used up",
+            (false, true) => "raises no line: its month's budget does not pay a call's beginning",
+            (false, false) => "has nearly used up its month's budget",
         };
         write!(f, "{host} {what}, {spent} of {budget} {currency}")
     }

@@ -49,7 +49,7 @@ use crate::calendar::{Month, Wall};
 use crate::money::Money;
 use crate::rules::{Action, Flow, Rule};
 
-use budgets::HostBudgets;
+use budgets::{HostBudgets, Told};
 pub use budgets::{HostSpending, Spending};
 pub use config::{Budget, CarrierConfig, ManagerConfig, Order, Redial};
 use demand::Demand;
@@ -130,6 +130,16 @@ pub enum Event {
         /// Nothing more is begun.
         stopped: bool,
     },
+    /// What is left of a host's budget does not pay the beginning of a call: what the host wants
+    /// raises nothing.
+    HostShort {
+        /// Which.
+        host: Host,
+        /// What it has cost this month.
+        spent: Money,
+        /// What it may cost.
+        of: Money,
+    },
     /// The same of a carrier's own budget.
     LineBudget {
         /// Which.
@@ -159,9 +169,11 @@ pub struct Manager {
     overspent: bool,
     /// How the month's budget stands, from the warning on.
     spending: Option<Spending>,
-    /// Of whom a warning (false) or a stop (true) was told, this month.
-    told: BTreeSet<(Month, Option<Host>, bool)>,
+    /// Of whom what was told, this month.
+    told: BTreeSet<(Month, Option<Host>, Told)>,
     hosts: HostBudgets,
+    /// The file as it is, while a call is under way in a currency that it no longer names.
+    later: Option<ManagerConfig>,
     fees_of: Option<Month>,
     dirty: bool,
     timer: Option<(Instant, &'static str)>,
@@ -186,6 +198,7 @@ impl Manager {
             spending: None,
             told: BTreeSet::new(),
             hosts: HostBudgets::default(),
+            later: None,
             fees_of: None,
             dirty: true,
             timer: None,
@@ -201,7 +214,8 @@ impl Manager {
     }
 
     /// The file says something else now. Calls that are under way keep their prices, lines their
-    /// states and back-off; who tells of flows that wait tells of all of them again, since those
+    /// states and back-off. Where the currency of a dialled call is another now, all prices and
+    /// budgets stay until that has ended: amounts in two currencies cannot be compared. Who tells of flows that wait tells of all of them again, since those
     /// that could raise nothing are not known here. `Err`, and nothing is changed: it has other
     /// carriers, or is wrong.
     pub fn handle_config(&mut self, config: ManagerConfig) -> Result<(), String> {
@@ -212,6 +226,18 @@ impl Manager {
         if names(&config.carriers) != names(&self.config.carriers) {
             return Err(format!("peer \"{}\" has other carriers; restart", config.peer));
         }
+        self.later = None;
+        if self.pays_in_other(&config, |_| true) {
+            let now = config.with_prices_of(&self.config);
+            self.later = Some(config);
+            self.take_config(now);
+        } else {
+            self.take_config(config);
+        }
+        Ok(())
+    }
+
+    fn take_config(&mut self, config: ManagerConfig) {
         for (line, carrier) in self.lines.iter_mut().zip(&config.carriers) {
             if line.config.budget != carrier.budget {
                 line.own_budget = OwnBudget::default();
@@ -227,7 +253,34 @@ impl Manager {
         self.config = config;
         self.fees_of = None;
         self.dirty = true;
-        Ok(())
+    }
+
+    /// Is there a call with a price in a currency that its line does not have in `config`?
+    fn pays_in_other(&self, config: &ManagerConfig, which: impl Fn(&Line) -> bool) -> bool {
+        let mut lines = self.lines.iter().zip(&config.carriers);
+        lines.any(|(line, new)| {
+            let call = line.call.as_ref().filter(|call| call.rates.charges());
+            which(line) && call.is_some_and(|call| call.currency != new.tariff.currency())
+        })
+    }
+
+    /// Goes over to the prices of a file that waited for the last call in another currency. What
+    /// is there by itself does not end: it has a new session.
+    fn take_later(&mut self, now: Instant, books: &mut Books) {
+        let Some(config) = self.later.take() else { return };
+        if self.pays_in_other(&config, |line| line.config.dialled) {
+            self.later = Some(config);
+            return;
+        }
+        self.take_config(config);
+        for at in 0..self.lines.len() {
+            let line = &self.lines[at];
+            let currency = line.config.tariff.currency();
+            let other = line.call.as_ref().is_some_and(|call| call.currency != currency);
+            if other && !line.config.dialled {
+                self.begin_session(now, at, books, "another currency");
+            }
+        }
     }
 
     /// The tariffs' zone from now on. Calls that are under way keep their prices.
@@ -310,7 +363,8 @@ impl Manager {
         let rates = tariff.rates(&self.zone).clone();
         let names = (&self.config.peer, &line.config.name);
         let bytes_before = books.bytes_on(wall, names.0, names.1);
-        let session = books.start(wall, names.0, names.1, tariff.currency(), cause.account());
+        let currency = tariff.currency();
+        let session = books.start(wall, names.0, names.1, currency, cause.account());
         line.call = Some(LineCall {
             session,
             connected: now,
@@ -319,6 +373,7 @@ impl Manager {
             bytes_before,
             incoming,
             rates,
+            currency,
             ending: needless.then_some(now),
             price: Money::ZERO,
         });
@@ -467,6 +522,7 @@ impl Manager {
 
     fn turn(&mut self, now: Instant, books: &mut Books) {
         self.timer = None;
+        self.take_later(now, books);
         // Budgets and prices are of the month, sessions of the day.
         let midnight = 86_400 - self.wall(now).0 % 86_400;
         self.want(now, now + Duration::from_secs(midnight), "midnight");
@@ -520,17 +576,25 @@ impl Manager {
     /// their own.
     fn begin_day(&mut self, now: Instant, at: usize, books: &mut Books) {
         let wall = self.wall(now);
-        let line = &mut self.lines[at];
-        let Some(call) = line.call.as_mut().filter(|_| !line.config.dialled) else { return };
-        if call.start.day() == wall.day() {
-            return;
+        let line = &self.lines[at];
+        let of_before = |call: &LineCall| call.start.day() != wall.day();
+        if !line.config.dialled && line.call.as_ref().is_some_and(of_before) {
+            self.begin_session(now, at, books, "a new day");
         }
+    }
+
+    /// Closes the account of a call that goes on, and opens another one.
+    fn begin_session(&mut self, now: Instant, at: usize, books: &mut Books, why: &str) {
+        let wall = self.wall(now);
+        let line = &mut self.lines[at];
+        let Some(call) = line.call.as_mut() else { return };
         let names = (&self.config.peer, &line.config.name);
         let account = Reason::Always.account();
-        books.end(call.session, now.since(call.connected), call.price_at(now), "a new day");
+        books.end(call.session, now.since(call.connected), call.price_at(now), why);
         self.hosts.look_at_all();
         call.bytes_before = books.bytes_on(wall, names.0, names.1);
-        call.session = books.start(wall, names.0, names.1, line.config.tariff.currency(), account);
+        call.currency = line.config.tariff.currency();
+        call.session = books.start(wall, names.0, names.1, call.currency, account);
         (call.connected, call.start, call.bytes) = (now, wall, ByteCount(0));
         call.rates = line.config.tariff.rates(&self.zone).clone();
         self.dirty = true;

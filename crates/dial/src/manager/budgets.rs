@@ -24,6 +24,17 @@ pub struct HostSpending {
     pub of: Money,
     /// It raises and holds nothing, and is to use the link no more.
     pub stopped: bool,
+    /// It waits, and what is left does not pay the beginning of a call: it raises nothing, and has
+    /// its part in calls of others.
+    pub short: bool,
+}
+
+/// What was told of a budget, once a month.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Told {
+    Warning,
+    Short,
+    Stop,
 }
 
 /// How a month's budget stands that is used up, or nearly.
@@ -42,6 +53,8 @@ pub struct Spending {
 pub(super) struct HostBudgets {
     /// From the warning on.
     spending: BTreeMap<Host, HostSpending>,
+    /// What budgets leave to hosts that wait or are in a session that goes on.
+    left: BTreeMap<Host, Money>,
     /// Hosts may have spent something that are not in the sessions that go on.
     all: bool,
     /// How often others were stopped.
@@ -50,7 +63,7 @@ pub(super) struct HostBudgets {
 
 impl Default for HostBudgets {
     fn default() -> HostBudgets {
-        HostBudgets { spending: BTreeMap::new(), all: true, changes: 0 }
+        HostBudgets { spending: BTreeMap::new(), left: BTreeMap::new(), all: true, changes: 0 }
     }
 }
 
@@ -89,20 +102,27 @@ impl Manager {
             self.spending = (warned || stopped).then_some(spending);
         }
         if !self.config.host_budgets.is_empty() || !self.hosts.spending.is_empty() {
-            self.look_at_hosts(wall, books);
+            self.look_at_hosts(now, books);
         }
     }
 
-    /// Only those whose sum may be another than it was: in sessions that go on, and, when one has
-    /// ended or the month or the file is another, in those before.
-    fn look_at_hosts(&mut self, wall: Wall, books: &Books) {
-        let currency = self.config.currency;
+    /// Only those whose sum may be another than it was: in sessions that go on, who waits since a
+    /// moment ago, and, when a session has ended or the month or the file is another, all.
+    fn look_at_hosts(&mut self, at: Instant, books: &Books) {
+        let (wall, currency) = (self.wall(at), self.config.currency);
         let now = books.spending(currency);
         let before = std::mem::take(&mut self.hosts.spending);
+        let known = std::mem::take(&mut self.hosts.left);
         let mut hosts: BTreeSet<Host> = now.keys().chain(before.keys()).copied().collect();
-        if std::mem::take(&mut self.hosts.all) {
+        let all = std::mem::take(&mut self.hosts.all);
+        if all {
             hosts.extend(books.hosts_before(wall, currency));
         }
+        let waiting = self.demand.hosts().map(|host| (host, known.get(&host).copied()));
+        let (fresh, same): (Vec<_>, Vec<_>) = waiting.partition(|(_, left)| all || left.is_none());
+        hosts.extend(fresh.into_iter().map(|(host, _)| host));
+        let same = same.into_iter().filter_map(|(host, left)| Some((host, left?)));
+        self.hosts.left.extend(same.filter(|(host, _)| !hosts.contains(host)));
         let mut over = BTreeSet::new();
         for host in hosts {
             let Some(budget) = self.config.host_budget(&host) else { continue };
@@ -110,19 +130,49 @@ impl Manager {
             let spent = books.spent_before(wall, currency, host).plus(part.unwrap_or_default());
             let was = before.get(&host).is_some_and(|b| b.stopped && b.of == budget.stop);
             let stopped = spent >= budget.stop || was && part.is_some();
+            self.hosts.left.insert(host, budget.stop.minus(spent));
             let warned = self.tell_budget(wall, Some(host), spent, budget, stopped);
             if warned || stopped {
-                let spending = HostSpending { host, spent, of: budget.stop, stopped };
+                let spending = HostSpending { host, spent, of: budget.stop, stopped, short: false };
                 self.hosts.spending.insert(host, spending);
             }
             if stopped {
                 over.insert(host);
             }
         }
-        if over != *self.demand.stopped() {
-            self.hosts.changes += 1;
-            self.demand.stop_hosts(over);
+        let short = self.too_short(at, &over);
+        for (host, left) in &short {
+            let Some(Budget { stop: of, .. }) = self.config.host_budget(host) else { continue };
+            let (host, spent) = (*host, of.minus(*left));
+            let told = HostSpending { host, spent, of, stopped: false, short: true };
+            self.hosts.spending.entry(host).or_insert(told).short = true;
+            if self.told.insert((wall.day().month(), Some(host), Told::Short)) {
+                self.out.push_back(Work::Tell(Event::HostShort { host, spent, of }));
+            }
         }
+        self.hosts.changes += u64::from(over != *self.demand.stopped());
+        self.demand.leave_out(over, short.into_keys().collect());
+    }
+
+    /// Hosts that wait and whose budgets do not pay the beginning of a call on any line, with what
+    /// is left of them. Of a call that goes on they pay a part, whatever its beginning costs.
+    fn too_short(&self, now: Instant, over: &BTreeSet<Host>) -> BTreeMap<Host, Money> {
+        let lines: Vec<usize> =
+            (0..self.lines.len()).filter(|at| self.lines[*at].config.dialled).collect();
+        if lines.is_empty() || lines.iter().any(|at| self.lines[*at].call.is_some()) {
+            return BTreeMap::new();
+        }
+        let left = self.hosts.left.iter().map(|(host, left)| (*host, *left));
+        let waiting = left.filter(|(host, _)| self.demand.waits(host) && !over.contains(host));
+        waiting
+            .filter(|(_, left)| !lines.iter().any(|at| self.begins_within(now, *at, *left)))
+            .collect()
+    }
+
+    /// Does the budget of this host pay the beginning of a call on this line?
+    pub(super) fn host_pays(&self, now: Instant, at: usize, host: &Host) -> bool {
+        let left = self.hosts.left.get(host);
+        left.is_none_or(|left| self.begins_within(now, at, *left))
     }
 
     /// A budget that is not used up may still be too small for anything that costs something.
@@ -149,9 +199,10 @@ impl Manager {
         let warned = spent >= budget.stop.percent(budget.warn_percent);
         let month = wall.day().month();
         self.told.retain(|(of, ..)| *of == month);
-        for (true_now, stop) in [(warned, false), (stopped, true)] {
-            if true_now && self.told.insert((month, host, stop)) {
-                let event = Event::Budget { host, spent, of: budget.stop, stopped: stop };
+        for (true_now, what) in [(warned, Told::Warning), (stopped, Told::Stop)] {
+            if true_now && self.told.insert((month, host, what)) {
+                let stopped = what == Told::Stop;
+                let event = Event::Budget { host, spent, of: budget.stop, stopped };
                 self.out.push_back(Work::Tell(event));
             }
         }
@@ -173,6 +224,6 @@ impl Budget {
     pub fn spending(&self, host: Host, spent: Money) -> Option<HostSpending> {
         let stopped = spent >= self.stop;
         let warned = stopped || spent >= self.stop.percent(self.warn_percent);
-        warned.then_some(HostSpending { host, spent, of: self.stop, stopped })
+        warned.then_some(HostSpending { host, spent, of: self.stop, stopped, short: false })
     }
 }

@@ -161,6 +161,23 @@ impl ManagerConfig {
         }
     }
 
+    /// The same carriers and rules with the prices and budgets of `old`, which has these carriers.
+    pub(super) fn with_prices_of(&self, old: &ManagerConfig) -> ManagerConfig {
+        let priced = |(new, old): (&CarrierConfig, &CarrierConfig)| CarrierConfig {
+            tariff: old.tariff.clone(),
+            budget: old.budget,
+            ..new.clone()
+        };
+        ManagerConfig {
+            carriers: self.carriers.iter().zip(&old.carriers).map(priced).collect(),
+            order: old.order,
+            currency: old.currency,
+            budget: old.budget,
+            host_budgets: old.host_budgets.clone(),
+            ..self.clone()
+        }
+    }
+
     /// What is wrong, with the mend.
     pub(super) fn check(&self) -> Result<(), String> {
         let peer = &self.peer;

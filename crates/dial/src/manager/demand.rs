@@ -23,12 +23,16 @@ struct Waiting {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand {
     flows: BTreeMap<FlowId, Waiting>,
-    /// By rule and age; without the flows of hosts whose budget is used up.
+    /// By rule and age; without the flows of hosts whose budget keeps them from raising a line.
     order: BTreeSet<(usize, Instant, FlowId)>,
     /// Bytes and flows of each rule.
     sums: BTreeMap<usize, (u64, usize)>,
+    /// Flows of each host.
+    hosts: BTreeMap<Host, usize>,
     /// Hosts whose budget is used up.
     stopped: BTreeSet<Host>,
+    /// Hosts whose budget does not pay the beginning of a call.
+    short: BTreeSet<Host>,
 }
 
 /// What waits under one rule.
@@ -52,6 +56,7 @@ impl Demand {
             return;
         }
         let waiting = Waiting { flow: flow.clone(), rule, bytes, since };
+        *self.hosts.entry(flow.host).or_default() += 1;
         self.index(id, &waiting);
         self.flows.insert(id, waiting);
     }
@@ -66,6 +71,12 @@ impl Demand {
 
     fn remove(&mut self, id: FlowId) -> Option<Waiting> {
         let waiting = self.flows.remove(&id)?;
+        if let Some(flows) = self.hosts.get_mut(&waiting.flow.host) {
+            *flows -= 1;
+            if *flows == 0 {
+                self.hosts.remove(&waiting.flow.host);
+            }
+        }
         if self.order.remove(&(waiting.rule, waiting.since, id)) {
             let (bytes, flows) = self.sums.entry(waiting.rule).or_default();
             (*bytes, *flows) = (bytes.saturating_sub(waiting.bytes), flows.saturating_sub(1));
@@ -74,7 +85,8 @@ impl Demand {
     }
 
     fn index(&mut self, id: FlowId, waiting: &Waiting) {
-        if !self.stopped.contains(&waiting.flow.host) {
+        let host = &waiting.flow.host;
+        if !self.stopped.contains(host) && !self.short.contains(host) {
             self.order.insert((waiting.rule, waiting.since, id));
             let (bytes, flows) = self.sums.entry(waiting.rule).or_default();
             (*bytes, *flows) = (bytes.saturating_add(waiting.bytes), *flows + 1);
@@ -92,12 +104,12 @@ impl Demand {
         }
     }
 
-    /// These hosts' flows raise nothing.
-    pub fn stop_hosts(&mut self, stopped: BTreeSet<Host>) {
-        if stopped == self.stopped {
+    /// The flows of these hosts raise nothing: their budgets are used up, or too short for a call.
+    pub fn leave_out(&mut self, stopped: BTreeSet<Host>, short: BTreeSet<Host>) {
+        if stopped == self.stopped && short == self.short {
             return;
         }
-        self.stopped = stopped;
+        (self.stopped, self.short) = (stopped, short);
         self.order.clear();
         self.sums.clear();
         let flows = std::mem::take(&mut self.flows);
@@ -112,6 +124,19 @@ impl Demand {
     }
     pub fn stopped(&self) -> &BTreeSet<Host> {
         &self.stopped
+    }
+    /// Does something of this host wait?
+    pub fn waits(&self, host: &Host) -> bool {
+        self.hosts.contains_key(host)
+    }
+    /// The hosts of which something waits.
+    pub fn hosts(&self) -> impl Iterator<Item = Host> {
+        self.hosts.keys().copied()
+    }
+    /// What waits under a rule, the oldest first.
+    pub fn under(&self, rule: usize) -> impl Iterator<Item = &Flow> {
+        let places = (rule, Instant::ZERO, FlowId(0))..(rule + 1, Instant::ZERO, FlowId(0));
+        self.order.range(places).filter_map(|(.., id)| Some(&self.flows.get(id)?.flow))
     }
     /// What waits, rule by rule, in the order of the rules; also under those that raise nothing.
     pub fn all(&self) -> impl Iterator<Item = Pending<'_>> {

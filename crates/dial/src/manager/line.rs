@@ -10,7 +10,7 @@ use super::each::OwnBudget;
 use super::state::{DownCause, Reason, State, Undropped};
 use crate::books::SessionId;
 use crate::calendar::Wall;
-use crate::money::Money;
+use crate::money::{Currency, Money};
 use crate::tariff::{Beyond, Call, Rates};
 
 /// An hour, for the limit of diallings.
@@ -34,6 +34,8 @@ pub(super) struct LineCall {
     pub incoming: bool,
     /// The prices that held when it began: a bill's do not change in mid-call.
     pub rates: Rates,
+    /// What those are in.
+    pub currency: Currency,
     /// It was asked to end then.
     pub ending: Option<Instant>,
     /// The price so far.

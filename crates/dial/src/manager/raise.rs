@@ -116,7 +116,9 @@ impl Manager {
                     }
                 }
                 State::Down { .. } if line.may_dial(now) && self.affordable(now, at) => {
-                    self.dial(now, at, reason.clone());
+                    // Where no host can pay for this line another one may cost less.
+                    let Some(reason) = self.paid_reason(now, at, rule, reason) else { continue };
+                    self.dial(now, at, reason);
                     if !all {
                         return;
                     }
@@ -133,6 +135,15 @@ impl Manager {
                 self.want(now, until, "a carrier's trial");
             }
         }
+    }
+
+    /// The reason, or that of another flow under the same rule, whose host's budget pays the
+    /// beginning of a call on this line.
+    fn paid_reason(&self, now: Instant, at: usize, rule: usize, reason: &Reason) -> Option<Reason> {
+        let Reason::Flow { flow, rule: name } = reason else { return Some(reason.clone()) };
+        let mut flows = std::iter::once(flow).chain(self.demand.under(rule));
+        let flow = flows.find(|flow| self.host_pays(now, at, &flow.host))?.clone();
+        Some(Reason::Flow { flow, rule: name.clone() })
     }
 
     pub(super) fn affordable(&self, now: Instant, at: usize) -> bool {

@@ -114,7 +114,7 @@ fn line_why(line: &super::Line, now: Instant) -> LineWhy {
         not_before: (down && again > now).then(|| again.since(now)),
         distrusted: line.distrusted(now).is_some(),
         budget: line.own_budget.spending.map(|of| (of, line.config.tariff.currency())),
-        price: line.call.as_ref().map(|c| (c.price, line.config.tariff.currency())),
+        price: line.call.as_ref().map(|c| (c.price, c.currency)),
     }
 }
 
@@ -150,8 +150,12 @@ impl fmt::Display for Why {
 
 impl fmt::Display for HostSpending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.stopped { "is stopped by its" } else { "nearly used up its" };
-        write!(f, "{} {what} budget: {} of {}", self.host, self.spent, self.of)
+        let what = match (self.stopped, self.short) {
+            (true, _) => "is stopped by its budget",
+            (false, true) => "raises no line: less than a call's beginning is left of its budget",
+            (false, false) => "nearly used up its budget",
+        };
+        write!(f, "{} {what}: {} of {}", self.host, self.spent, self.of)
     }
 }
 

@@ -130,6 +130,7 @@ fn report_hosts(hosts: &[(HostSpending, Currency)]) -> Vec<LineHost> {
         budget: of.of.to_string(),
         currency: currency.to_string(),
         stopped: of.stopped,
+        short: of.short,
     };
     hosts.iter().take(MOST_TOLD).map(told).collect()
 }

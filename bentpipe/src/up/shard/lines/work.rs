@@ -226,6 +226,10 @@ impl Shard {
             Work::Tell(Event::Budget { host, spent, of, stopped }) => {
                 tell_budget(&line.name, host, [spent, of], stopped);
             }
+            Work::Tell(Event::HostShort { host, spent, of }) => {
+                let what = "a host's budget does not pay a call's beginning: it raises no line";
+                crate::log!(Warn, what, peer = line.name, host = host, spent = spent, of = of);
+            }
             Work::Tell(Event::LineBudget { carrier, spent, of, stopped }) => {
                 let what = match stopped {
                     true => "a line's budget is used up: it is raised for nothing that costs more",

@@ -407,3 +407,134 @@ fn a_budget_ends_a_call_over_the_end_of_a_month_and_over_a_clock_that_was_set() 
         );
     }
 }
+
+/// The same prices and budgets, in euros.
+fn in_euros(tariff: &Tariff) -> Tariff {
+    let zones = tariff.zones().map(|zone| (zone.to_owned(), tariff.rates(zone).clone()));
+    Tariff::new("EUR".parse().expect("a currency"), zones.collect()).expect("prices")
+}
+
+#[test]
+fn a_call_keeps_its_currency_and_the_budgets_in_it() {
+    let before = with_budget("8");
+    let mut after = ManagerConfig { currency: "EUR".parse().unwrap(), ..with_budget("100") };
+    after.carriers[0].tariff = in_euros(&per_minute());
+    after.carriers[0].idle = seconds(40);
+    let mut bench = Bench::calling(before);
+    bench.waits(1, &ssh(), 1_000_000);
+    for _ in 0..70 {
+        bench.pass(seconds(1));
+        bench.crosses(A, &ssh(), 10);
+    }
+    bench.manager.handle_config(after.clone()).expect("the same carriers");
+    bench.drain();
+    let why = bench.manager.why(bench.now).to_string();
+    assert!(why.contains("6.00 USD so far"), "{why}");
+    // 2.00 USD are left, and the third minute would cost 3.00.
+    bench.work();
+    for _ in 70..180 {
+        bench.pass(seconds(1));
+        if !bench.work.is_empty() {
+            break;
+        }
+        bench.crosses(A, &ssh(), 10);
+    }
+    assert_eq!(bench.work().first(), Some(&Work::HangUp { carrier: A, cause: DownCause::Budget }));
+    bench.ended(A, "hung up from here");
+    bench.pass(seconds(60));
+    // From the next call on the file holds as it is.
+    bench.up(A);
+    let why = bench.manager.why(bench.now).to_string();
+    assert!(why.contains("3.00 EUR so far"), "{why}");
+    let lines = bench.books.query(&Query::all(By::Host));
+    let paid = lines.iter().map(|l| format!("{} {}", l.sums.price, l.currency));
+    assert_eq!(paid.collect::<Vec<_>>(), ["3.00 EUR", "6.00 USD"]);
+}
+
+#[test]
+fn what_is_there_by_itself_has_a_new_session_in_another_currency() {
+    let tariff = usd(Rates::per_megabyte(price("10"), ByteCount(1_000)));
+    let carriers = vec![CarrierConfig::new("vsat", false, tariff.clone())];
+    let config = ManagerConfig::new("shore", carriers, rules());
+    let mut bench = Bench::new(config.clone());
+    bench.up(A);
+    bench.crosses(A, &ssh(), 100_000);
+    let mut after = config;
+    after.carriers[0].tariff = in_euros(&tariff);
+    bench.manager.handle_config(after).expect("the same carriers");
+    bench.drain();
+    bench.crosses(A, &ssh(), 200_000);
+    let why = bench.manager.why(bench.now).to_string();
+    assert!(why.contains("2.00 EUR so far"), "{why}");
+    let lines = bench.books.query(&Query::all(By::Host));
+    let ssh = lines.iter().filter(|l| l.name == "10.2.0.7");
+    let paid = ssh.map(|l| format!("{} {}", l.sums.price, l.currency));
+    assert_eq!(paid.collect::<Vec<_>>(), ["2.00 EUR", "1.00 USD"]);
+}
+
+fn with_host_budget(host: &str, stop: &str) -> ManagerConfig {
+    let budget = Budget { stop: price(stop), warn_percent: 80 };
+    let hosts: IpPrefix = format!("{host}/32").parse().expect("a prefix");
+    ManagerConfig { host_budgets: vec![(hosts, budget)], ..one_modem() }
+}
+
+#[test]
+fn a_host_raises_no_call_whose_beginning_is_more_than_its_budget_has() {
+    // 3.00 for the first minute.
+    let mut bench = Bench::new(with_host_budget("10.2.0.7", "2.99"));
+    bench.waits(1, &ssh(), 1_000);
+    bench.pass(seconds(60));
+    assert_eq!(bench.dialled(), [0; 0]);
+    let why = bench.manager.why(bench.now).to_string();
+    let said = "10.2.0.7 raises no line: less than a call's beginning is left of its budget";
+    assert!(why.contains(&format!("{said}: 0.00 of 2.99 USD")), "{why}");
+    let short = |e: &&Event| matches!(e, Event::HostShort { .. });
+    assert_eq!(bench.told.iter().filter(short).count(), 1, "{:?}", bench.told);
+    assert!(bench.manager.stopped_hosts().is_empty(), "it may use a call of others");
+    // Others do, and the host pays its part; when the call is over it waits again.
+    bench.waits(2, &flow("10.2.0.1", 6, 22), 1_000);
+    assert_eq!(bench.dialled(), [0]);
+    bench.up(A);
+    bench.waits(2, &flow("10.2.0.1", 6, 22), 0);
+    bench.crosses(A, &flow("10.2.0.1", 6, 22), 3_000);
+    bench.crosses(A, &ssh(), 1_000);
+    bench.ended(A, "lost");
+    bench.work();
+    bench.pass(seconds(60));
+    assert_eq!(bench.dialled(), [0; 0]);
+    let why = bench.manager.why(bench.now).to_string();
+    assert!(why.contains(&format!("{said}: 0.75 of 2.99 USD")), "{why}");
+    // More money, and it raises.
+    bench.manager.handle_config(with_host_budget("10.2.0.7", "3.75")).expect("the same carriers");
+    bench.drain();
+    assert_eq!(bench.dialled(), [0]);
+}
+
+#[test]
+fn who_has_too_little_makes_nothing_due_that_others_gather() {
+    let mut bench = Bench::new(with_host_budget("10.2.0.8", "1"));
+    bench.waits(1, &mail(), 9_999);
+    bench.pass(seconds(1_790));
+    bench.waits(2, &flow("10.2.0.1", 6, 25), 100);
+    bench.pass(seconds(1_790));
+    assert_eq!(bench.dialled(), [0; 0]);
+    bench.pass(seconds(20));
+    assert_eq!(bench.dialled(), [0], "half an hour after the second");
+    let cause = bench.cause(A);
+    assert!(cause.contains("10.2.0.1"), "{cause}");
+}
+
+#[test]
+fn a_host_raises_the_line_that_its_budget_pays() {
+    let dear = CarrierConfig::new("inmarsat", true, per_minute());
+    let cheap = usd(Rates::per_minute(price("1"), seconds(60), Duration::ZERO));
+    let carriers = vec![dear, CarrierConfig::new("gsm", true, cheap)];
+    let host_budgets = with_host_budget("10.2.0.7", "2").host_budgets;
+    let config = ManagerConfig::new("shore", carriers, rules());
+    let mut bench = Bench::new(ManagerConfig { host_budgets, ..config });
+    bench.waits(1, &ssh(), 1_000);
+    assert_eq!(bench.dialled(), [1]);
+    // Somebody else may have the dear one.
+    bench.waits(2, &flow("10.2.0.1", 6, 22), 1_000);
+    assert_eq!(bench.dialled(), [0]);
+}
