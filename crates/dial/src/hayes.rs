@@ -19,8 +19,9 @@
 //! * A call ends when carrier goes, or, on lines that cannot tell carrier, when the modem says
 //!   "NO CARRIER". It is hung up by DTR, or by `+++` between two pauses and `ATH`; where the
 //!   carrier stays after one, the other is tried.
-//! * A modem that answers no command, on a line that cannot tell carrier, may be in a call that a
-//!   killed program left, which costs: it is hung up by the escape before it is tried again.
+//! * A modem that answers no command may be in a call that a killed program left, which costs: it
+//!   is hung up by the escape before it is tried again. That the line has DTR and DCD does not help:
+//!   a cable of three wires has neither, whatever its driver says, and some modems ignore DTR.
 //! * A call that comes in is answered after some rings, and must prove within a handshake's time
 //!   that a peer calls ([`Modem::prove`]); a stranger's ends then.
 
@@ -781,7 +782,7 @@ impl Modem {
     }
 
     fn command_lost(&mut self, now: Instant, step: usize, tries: u32) {
-        if self.leftover == Leftover::Unknown && self.config.hang_up == HangUp::Escape {
+        if self.leftover == Leftover::Unknown {
             self.begin_escape(now, Cause::HungUp, true);
             (self.leftover, self.escapes) = (Leftover::HangingUp, ESCAPES - 1);
             return;

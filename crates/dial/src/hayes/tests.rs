@@ -13,6 +13,9 @@ struct Bench {
     told: Vec<Told>,
 }
 
+/// A command without an answer, the escape between its pauses, and `ATH` without one.
+const LOOKS_FOR_A_CALL: Duration = Duration::from_millis(3_000 + 1_200 + 2_400 + 3_000);
+
 fn config() -> ModemConfig {
     ModemConfig {
         init: vec!["ATZ".into(), "ATE0".into()],
@@ -255,9 +258,12 @@ fn a_silent_modem_and_one_that_talks_nonsense_are_told_apart_and_tried_again() {
     for (said, cause) in [("", Cause::Silent), ("\r\n~x\u{1}}\r\n", Cause::Garbage)] {
         let mut bench = Bench::new(config());
         bench.dial();
+        // First a call is looked for that may have been left.
+        bench.pass(LOOKS_FOR_A_CALL);
+        assert_eq!(bench.sent(), "ATZ\r+++ATH\rATZ\r");
         bench.says(said);
         bench.pass(Duration::from_secs(9));
-        assert_eq!(bench.sent(), "ATZ\r\rATZ\r\rATZ\r");
+        assert_eq!(bench.sent(), "\rATZ\r\rATZ\r");
         assert_eq!(bench.told(), [Told::Failed(cause)]);
         // Back-off: 5, 10, 20 … s of rest, each after three tries of 3 s.
         bench.pass(Duration::from_secs(5 + 9 + 10 + 9));
@@ -275,28 +281,36 @@ fn a_silent_modem_and_one_that_talks_nonsense_are_told_apart_and_tried_again() {
 
 #[test]
 fn a_call_that_a_killed_program_left_is_hung_up_before_anything_else() {
-    let escape = || ModemConfig { hang_up: HangUp::Escape, carrier_detect: false, ..config() };
-    let mut bench = Bench::new(escape());
-    bench.dial();
-    bench.pass(Duration::from_secs(3));
-    assert_eq!(bench.sent(), "ATZ\r", "the modem takes it for data");
-    bench.pass(Duration::from_millis(1_200));
-    assert_eq!(bench.sent(), "+++");
-    bench.says("\r\nOK\r\n");
-    assert_eq!(bench.sent(), "ATH\r");
-    bench.says("\r\nOK\r\n");
-    assert_eq!((bench.sent(), bench.told()), ("ATZ\r".into(), vec![]), "it is nobody's call");
-    for _ in 0..3 {
+    // A line that cannot tell carrier; one whose driver says that it can, with a cable of three
+    // wires; and a modem that ignores DTR.
+    let escape = ModemConfig { hang_up: HangUp::Escape, carrier_detect: false, ..config() };
+    for (config, carrier) in [(escape, false), (config(), false), (config(), true)] {
+        let mut bench = Bench::new(config.clone());
+        bench.carrier(carrier);
+        bench.dial();
+        bench.pass(Duration::from_secs(3));
+        assert_eq!(bench.sent(), "ATZ\r", "the modem takes it for data");
+        bench.pass(Duration::from_millis(1_200));
+        assert_eq!(bench.sent(), "+++");
         bench.says("\r\nOK\r\n");
-    }
-    assert_eq!(bench.told(), [Told::Ready, Told::Dialling(0)]);
+        assert_eq!(bench.sent(), "ATH\r");
+        bench.carrier(false);
+        if !carrier {
+            bench.says("\r\nOK\r\n");
+        }
+        assert_eq!((bench.sent(), bench.told()), ("ATZ\r".into(), vec![]), "it is nobody's call");
+        for _ in 0..3 {
+            bench.says("\r\nOK\r\n");
+        }
+        assert_eq!(bench.told(), [Told::Ready, Told::Dialling(0)]);
 
-    // A modem that is switched off says nothing to that either, and has the tries of any.
-    let mut bench = Bench::new(escape());
-    bench.pass(Duration::from_millis(3_000 + 1_200 + 2_400 + 3_000));
-    assert_eq!((bench.sent(), bench.told()), ("ATZ\r+++ATH\rATZ\r".into(), vec![]));
-    bench.pass(Duration::from_secs(9));
-    assert_eq!(bench.told(), [Told::Trouble(Cause::Silent)]);
+        // A modem that is switched off says nothing to that either, and has the tries of any.
+        let mut bench = Bench::new(config);
+        bench.pass(LOOKS_FOR_A_CALL);
+        assert_eq!((bench.sent(), bench.told()), ("ATZ\r+++ATH\rATZ\r".into(), vec![]));
+        bench.pass(Duration::from_secs(9));
+        assert_eq!(bench.told(), [Told::Trouble(Cause::Silent)]);
+    }
 }
 
 #[test]
