@@ -7,8 +7,8 @@ use console::logging::{self, Level};
 use console::{Global, manual};
 
 use crate::{
-    check, cost, doctor, down, keeper, keygen, line, log, path, plan, rate, reload, status, test,
-    tune, up, usage, watch, web,
+    check, cost, doctor, down, file_keeper, keeper, keygen, line, log, path, plan, rate, reload,
+    status, test, tune, up, usage, watch, web,
 };
 
 /// Makes ordinary TCP/IP run over a satellite link at the link's own limit.
@@ -52,6 +52,8 @@ pub enum Command {
     #[command(hide = true)]
     Keeper(keeper::Args),
     #[command(hide = true)]
+    FileKeeper(file_keeper::Args),
+    #[command(hide = true)]
     Manual(manual::Args),
 }
 
@@ -84,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Web(args) => web::run(args, &global),
         Command::Reload(args) => reload::run(args, &global),
         Command::Keeper(args) => keeper::run(args, &global),
+        Command::FileKeeper(args) => file_keeper::run(&args, &global),
         Command::Manual(args) => manual::run(args, command_line()),
     };
     done.unwrap_or_else(|report| console::failed("bentpipe", &report))

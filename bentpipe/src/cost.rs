@@ -124,6 +124,9 @@ fn is_flat(line: &Line, by: By, name: &str) -> bool {
 /// If the file is wrong or a ledger cannot be read.
 pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
     let config = Config::load(&args.file)?;
+    if let Some(user) = &config.node.user {
+        crate::state_directory::go_on_as(user);
+    }
     let query = Query::all(match args.by {
         By::Host => books::By::Host,
         By::Class => books::By::Class,

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod cost;
 pub mod doctor;
 pub mod down;
+pub mod file_keeper;
 pub mod keeper;
 pub mod keygen;
 pub mod ledger;

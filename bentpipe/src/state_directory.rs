@@ -1,20 +1,87 @@
 //! Where is kept what outlives the program, and how its files are written and read.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown,
+};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use link::keys::PublicKey;
+use os::proc::User;
 use serde::de::DeserializeOwned;
 
+/// That of a user whom a gateway goes on as.
+static OF_USER: OnceLock<PathBuf> = OnceLock::new();
+
 /// systemd's state directory, root's `/var/lib/bentpipe`, or other users' own: `bentpipe` in
-/// `XDG_STATE_HOME` or in `~/.local/state`. `None` where it cannot be made.
+/// `XDG_STATE_HOME` or in `~/.local/state`. `None` where it cannot be made. Of a gateway that goes
+/// on as another user ([`go_on_as`]) it is that user's directory in root's.
 pub fn state_directory() -> Option<PathBuf> {
+    OF_USER.get().cloned().or_else(own_directory)
+}
+
+fn own_directory() -> Option<PathBuf> {
     // The owner of /proc/self is the effective user.
     let is_root = fs::metadata("/proc/self").map_or(true, |about| about.uid() == 0);
     let dir = choose(is_root, |name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
     fs::create_dir_all(&dir).is_ok().then_some(dir)
+}
+
+/// From now on [`state_directory`] is that of the gateway whose file says `user`, if this program
+/// is root's. Once a process.
+pub fn go_on_as(user: &str) {
+    if let Some(dir) = own_directory().filter(|_| os::proc::is_root()) {
+        let _ = OF_USER.set(dir.join(format!("user-{}", user.replace('/', "_"))));
+    }
+}
+
+/// The gateway of the node with this key will go on as this user, who may write nothing in root's
+/// directory: he has one of his own in it, with what the node left in root's while it had no user.
+/// Where that fails the log says so, and nothing is kept.
+pub fn give_state_to((name, user): (&str, &User), node: &PublicKey) {
+    let Some(parent) = own_directory() else { return };
+    go_on_as(name);
+    let Some(dir) = OF_USER.get() else { return };
+    // Base64 may hold a slash.
+    let ours = format!("{}.", node.to_string().replace('/', "_"));
+    if let Err(why) = give(&parent, dir, user.numbers(), &ours) {
+        let dir = dir.display();
+        crate::log!(Error, "the user has no state directory", dir = dir, why = why);
+    }
+}
+
+/// Makes `dir` in `parent` for its user, with the files whose names begin with `ours`.
+fn give(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Result<()> {
+    // He has to pass through it, and to read nothing.
+    let mode = fs::metadata(parent)?.permissions().mode();
+    if mode & 0o011 != 0o011 {
+        fs::set_permissions(parent, Permissions::from_mode(mode & 0o7777 | 0o011))?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => {}
+        // It was made before: all that is in it is his.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let about = fs::symlink_metadata(dir)?;
+            return match about.is_dir() && about.uid() == uid {
+                true => Ok(()),
+                false => Err(io::Error::other("it is there, and not the user's")),
+            };
+        }
+        Err(e) => return Err(e),
+    }
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let is_ours = entry.file_name().to_string_lossy().starts_with(ours);
+        if is_ours && entry.file_type()?.is_file() {
+            let to = dir.join(entry.file_name());
+            fs::rename(entry.path(), &to)?;
+            lchown(&to, Some(uid), Some(gid))?;
+        }
+    }
+    lchown(dir, Some(uid), Some(gid))
 }
 
 /// Writes a file that only its owner can read, whole or not at all.
@@ -91,5 +158,30 @@ mod tests {
         ] {
             assert_eq!(choose(is_root, with(set)).as_deref(), dir.map(Path::new), "{set:?}");
         }
+    }
+
+    #[test]
+    fn a_user_gets_a_directory_of_his_own_with_what_the_node_had() {
+        let parent = std::env::temp_dir().join(format!("bentpipe-state-{}", std::process::id()));
+        let about = |path: &Path| fs::symlink_metadata(path).expect("it is there");
+        DirBuilder::new().mode(0o700).create(&parent).expect("a directory");
+        for name in ["K=.p.ledger", "K=.usage", "L=.usage"] {
+            fs::write(parent.join(name), name).expect("a file");
+        }
+        // Who is not root gives to himself.
+        let mine = (about(&parent).uid(), about(&parent).gid());
+        let whom = if os::proc::is_root() { (65_534, 65_534) } else { mine };
+        let dir = parent.join("user-x");
+        for _ in 0..2 {
+            give(&parent, &dir, whom, "K=.").expect("given");
+        }
+        assert_eq!(about(&parent).mode() & 0o777, 0o711, "he passes through it");
+        assert_eq!((about(&dir).mode() & 0o777, about(&dir).uid()), (0o700, whom.0));
+        let ledger = about(&dir.join("K=.p.ledger"));
+        assert_eq!((ledger.uid(), ledger.gid()), whom);
+        assert!(parent.join("L=.usage").exists() && !parent.join("K=.usage").exists());
+        let another = (whom.0 + 1, whom.1);
+        assert!(give(&parent, &dir, another, "K=.").is_err(), "it is not his");
+        let _ = fs::remove_dir_all(&parent);
     }
 }

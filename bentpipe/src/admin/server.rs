@@ -142,6 +142,11 @@ impl Server {
         })
     }
 
+    /// Where the socket is, and its inode.
+    pub fn place(&self) -> (&Path, u64) {
+        (&self.path, self.inode)
+    }
+
     /// Whether a socket could be opened there, which nobody answers on. Nothing of it stays.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ mod testing;
 mod watching;
 
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
 use console::Global;
@@ -38,6 +39,7 @@ use super::shard::{OWNERS, Shard};
 use super::store::Store;
 use crate::admin;
 use crate::config::Config;
+use crate::file_keeper::FileKeeper;
 use crate::proxy_proto::Refusal;
 
 /// What the poller's numbers mean.
@@ -81,6 +83,8 @@ pub struct Driver {
     listeners: Option<Listeners>,
     proxy: Option<Proxy>,
     admin: Option<admin::Server>,
+    /// Of a gateway that has gone on as another user.
+    file_keeper: Option<Rc<FileKeeper>>,
     /// That clients of the admin API have asked for.
     tests: Vec<RunningTest>,
     signals: Signals,

@@ -3,8 +3,10 @@
 //! configuration file ([`PeerFile`]) is one source; what a fleet of hubs shares would be another.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crate::config::{Changes, Config, ConfigError};
+use crate::file_keeper::FileKeeper;
 
 /// Yields a node's peers and their changes. A source is asked on the gateway's own thread, at the
 /// start and on reload only, so it has to answer at once.
@@ -21,8 +23,11 @@ pub(super) trait PeerSource {
     /// Whether the source can be read again with the rights that the process has now.
     ///
     /// # Errors
-    /// Why it cannot.
-    fn is_readable(&self) -> std::io::Result<()>;
+    /// Why it cannot, in one line.
+    fn is_readable(&self) -> Result<(), String>;
+
+    /// The process goes on as a user who may not read what root could: this opens it from now on.
+    fn open_by(&mut self, keeper: Rc<FileKeeper>);
 
     /// The peers as they are now, and how they differ from those in force.
     ///
@@ -48,25 +53,38 @@ pub(super) struct PeerUpdate {
 
 /// The peers of the configuration file.
 #[derive(Debug)]
-pub(super) struct PeerFile(PathBuf);
+pub(super) struct PeerFile {
+    path: PathBuf,
+    keeper: Option<Rc<FileKeeper>>,
+}
 
 impl PeerFile {
     pub fn new(path: &Path) -> PeerFile {
-        PeerFile(path.to_owned())
+        PeerFile { path: path.to_owned(), keeper: None }
     }
 }
 
 impl PeerSource for PeerFile {
     fn name(&self) -> String {
-        self.0.display().to_string()
+        self.path.display().to_string()
     }
 
     fn read(&self) -> Result<Config, ConfigError> {
-        Config::load(&self.0)
+        let Some(keeper) = &self.keeper else { return Config::load(&self.path) };
+        let file = keeper.open().map_err(|e| ConfigError::unreadable(&self.path, &e))?;
+        Config::load_from(file, &self.path)
     }
 
-    fn is_readable(&self) -> std::io::Result<()> {
-        std::fs::File::open(&self.0).map(drop)
+    fn is_readable(&self) -> Result<(), String> {
+        match &self.keeper {
+            // Key files that it names are not the keeper's.
+            Some(_) => self.read().map(drop).map_err(|e| e.in_one_line()),
+            None => std::fs::File::open(&self.path).map(drop).map_err(|e| e.to_string()),
+        }
+    }
+
+    fn open_by(&mut self, keeper: Rc<FileKeeper>) {
+        self.keeper = Some(keeper);
     }
 }
 

@@ -1,7 +1,9 @@
 //! What a running gateway may do: no more than it needs, as root and as another user.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +19,15 @@ fn field(pid: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(":\t"));
     line.unwrap_or_else(|| panic!("no {name} in {status}")).to_owned()
+}
+
+/// A file that goes with the test, also if that fails.
+struct Gone(PathBuf);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// The sets of rights of a gateway, whose user is `uid`.
@@ -100,13 +111,54 @@ fn as_the_configured_user_a_gateway_goes_on_working() {
     check_that_it_still_can(&mut world);
 }
 
+/// As the package has it: the file, its directory and that of the state are root's alone.
+#[test]
+fn as_a_user_who_reads_nothing_of_roots_a_gateway_reloads_keeps_its_state_and_leaves_no_socket() {
+    const USER: u32 = 65_534;
+    if !root() {
+        return;
+    }
+    let mut plan = Plan::default();
+    plan.a.node = format!("user = \"{USER}\"\n{RELEASE}");
+    let mut world = World::without_gateways(&plan);
+    fs::set_permissions(world.a.dir(), fs::Permissions::from_mode(0o700)).unwrap();
+    world.b.start();
+    world.a.start();
+    world.a.wait_until_up();
+    check_rights(&world.a, USER);
+    assert!(!world.a.log().contains("cannot be read again"), "{}", world.a.log());
+    let socket = world.a.socket();
+    assert_eq!(fs::metadata(&socket).unwrap().uid(), 0, "root's, for root to ask");
+    let file = world.a.file().display().to_string();
+    let said = world.a.must(&["reload", &file]);
+    assert!(!said.contains("restart"), "{said}");
+    check_that_it_still_can(&mut world);
+    assert!(!socket.exists(), "the socket is left");
+    let state = world.a.dir().join(format!("user-{USER}"));
+    let kept = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name());
+    let kept: Vec<_> = kept.map(|name| name.into_string().unwrap()).collect();
+    for ending in [".endpoints.json", ".usage"] {
+        assert!(kept.iter().any(|name| name.ends_with(ending)), "no {ending}: {kept:?}");
+    }
+    assert_eq!(fs::metadata(&state).unwrap().uid(), USER);
+}
+
 #[test]
 fn a_gateway_says_at_once_when_it_will_not_be_able_to_read_its_file_again() {
     if !root() {
         return;
     }
     let mut plan = Plan::default();
+    // A key in a file of its own, which is root's.
+    let key = std::env::temp_dir().join(format!("bentpipe-rights-psk-{}", std::process::id()));
+    let mut open = fs::OpenOptions::new();
+    let mut file = open.write(true).create_new(true).mode(0o600).open(&key).unwrap();
+    file.write_all(b"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").unwrap();
+    let _gone = Gone(key.clone());
     plan.a.node = "user = \"65534\"".into();
+    for side in [&mut plan.a, &mut plan.b] {
+        side.peer = format!("preshared_key_file = {key:?}\n{}", side.peer);
+    }
     let mut world = World::without_gateways(&plan);
     world.b.start();
     world.a.start();

@@ -555,3 +555,28 @@ fn every_counter_of_drops_is_explained_by_the_program_and_by_the_guide() {
         counted.iter().filter(|name| glossary::meaning(name).is_none()).collect();
     assert!(unknown.is_empty(), "bentpipe/src/status/glossary.rs lacks {unknown:?}");
 }
+
+/// What the unit takes from the program is what the page says that it takes.
+#[test]
+fn the_units_hardening_is_documented() {
+    let unit = fs::read_to_string(root().join("systemd/bentpipe@.service")).expect("the unit");
+    let page = fs::read_to_string(root().join("docs/security.md")).expect("the page");
+    let (_, told) = page.split_once("The unit (`systemd/").expect("a paragraph");
+    let (told, _) = told.split_once("\n\n").expect("its end");
+    let words: BTreeSet<&str> =
+        told.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let is_hardening = |key: &str| {
+        ["Protect", "Private", "Restrict", "Lock", "NoNew", "Capability"]
+            .iter()
+            .any(|start| key.starts_with(start))
+    };
+    let mut rights = BTreeSet::new();
+    for (key, value) in unit.lines().filter_map(|line| line.split_once('=')) {
+        assert!(!is_hardening(key) || words.contains(key), "docs/security.md lacks {key}");
+        if key == "CapabilityBoundingSet" {
+            rights.extend(value.split_whitespace());
+        }
+    }
+    let named = words.iter().filter(|word| word.starts_with("CAP_")).copied();
+    assert_eq!(named.collect::<BTreeSet<_>>(), rights);
+}

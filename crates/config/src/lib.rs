@@ -93,8 +93,14 @@ const MAX_SYNTAX_ERRORS: usize = 5;
 impl Config {
     /// Reads the file `path`. Key files named in it are relative to its directory.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let file = fs::File::open(path).map_err(|e| ConfigError::unreadable(path, &e))?;
+        Config::load_from(file, path)
+    }
+
+    /// Reads the file `path` that somebody else has opened. Key files that are named in it are
+    /// opened here.
+    pub fn load_from(file: fs::File, path: &Path) -> Result<Config, ConfigError> {
         let unreadable = |e: std::io::Error| ConfigError::unreadable(path, &e);
-        let file = fs::File::open(path).map_err(unreadable)?;
         let about = file.metadata().map_err(unreadable)?;
         if about.is_dir() {
             let message = format!("{} is a directory, not a configuration file", path.display());

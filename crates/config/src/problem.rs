@@ -141,7 +141,8 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> ConfigError {
+    /// The file cannot be read, and why.
+    pub fn unreadable(path: &Path, error: &std::io::Error) -> ConfigError {
         let why = console::human::reason(error);
         ConfigError::File(format!("cannot read {}: {why}", path.display()), None)
     }

@@ -357,6 +357,9 @@ impl Driver {
         let finishing: Vec<_> = all.map(|shard| shard.save()).collect();
         let begin = std::time::Instant::now();
         finishing.into_iter().for_each(|thread| thread.wait(begin));
+        if let Some(keeper) = &self.file_keeper {
+            keeper.remove_socket();
+        }
         crate::log!(Info, "bentpipe has ended");
         outcome
     }

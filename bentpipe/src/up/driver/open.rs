@@ -1,6 +1,7 @@
 //! The start: everything that the configuration names, opened, and rights given up.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use console::Global;
 use link::endpoint::{Endpoint, EndpointConfig};
@@ -9,6 +10,7 @@ use link::seal::Cipher;
 use os::OsError;
 use os::intercept::{Intercept, InterceptConfig, Marks};
 use os::poll::{Clock, Interest, Poller, Signals};
+use os::proc::User;
 use os::tcp::TcpOptions;
 use os::tun::Tun;
 use relay::{Routes, Share};
@@ -19,7 +21,8 @@ use super::{
 };
 use crate::admin;
 use crate::config::{Config, Peer};
-use crate::state_directory::state_directory;
+use crate::file_keeper::FileKeeper;
+use crate::state_directory::{give_state_to, state_directory};
 use crate::up::carrier::Carrier;
 use crate::up::chunks::{ChunkPlace, today};
 use crate::up::interception::{intercept_config, past_the_tunnel};
@@ -66,6 +69,10 @@ impl Driver {
         let node = &config.node;
         let services = Services::open(&node.services, &poller, SERVICES)?;
         let user = node.user.as_deref().map(os::proc::find_user).transpose()?;
+        let named = node.user.as_deref().zip(user.as_ref());
+        if let Some(named) = named.filter(|(_, user)| os::proc::is_root() && !user.is_root()) {
+            give_state_to(named, &node.private_key.public());
+        }
         let marks = Marks::default();
         let mark = node.tun.as_ref().map(|_| marks.carrier);
         let mut carriers = Carrier::open(node.listen, mark, node.shards)?;
@@ -120,6 +127,7 @@ impl Driver {
             listeners,
             proxy,
             admin: Some(admin),
+            file_keeper: None,
             tests: Vec::new(),
             signals,
             services,
@@ -140,6 +148,7 @@ impl Driver {
             // Their threads have no right to it themselves.
             os::proc::hand_going_first_down();
         }
+        driver.keep_file_for(user.as_ref())?;
         // Last, and before the first thread: rights are a thread's own.
         match &user {
             Some(user) => os::proc::become_user(user)?,
@@ -159,6 +168,17 @@ impl Driver {
         os::proc::give_back_memory();
         driver.announce();
         Ok(driver)
+    }
+
+    /// Before the program goes on as this user: somebody stays who may open the file again, and
+    /// remove the control socket.
+    fn keep_file_for(&mut self, user: Option<&User>) -> Result<(), OsError> {
+        let is_other = user.is_some_and(|user| os::proc::is_root() && !user.is_root());
+        let Some(admin) = self.admin.as_ref().filter(|_| is_other) else { return Ok(()) };
+        let keeper = Rc::new(FileKeeper::start(&self.path, admin.place())?);
+        self.source.open_by(keeper.clone());
+        self.file_keeper = Some(keeper);
+        Ok(())
     }
 
     /// Gives all shards their peers.
