@@ -215,9 +215,9 @@ impl Manager {
 
     /// The file says something else now. Calls that are under way keep their prices, lines their
     /// states and back-off. Where the currency of a dialled call is another now, all prices and
-    /// budgets stay until that has ended: amounts in two currencies cannot be compared. Who tells of flows that wait tells of all of them again, since those
-    /// that could raise nothing are not known here. `Err`, and nothing is changed: it has other
-    /// carriers, or is wrong.
+    /// budgets stay until that has ended: amounts in two currencies cannot be compared. Who tells
+    /// of flows that wait tells of all of them again, since those that could raise nothing are not
+    /// known here. `Err`, and nothing is changed: it has other carriers, or is wrong.
     pub fn handle_config(&mut self, config: ManagerConfig) -> Result<(), String> {
         config.check()?;
         let names = |all: &[CarrierConfig]| -> Vec<(Name, bool)> {
