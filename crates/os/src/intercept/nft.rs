@@ -5,20 +5,23 @@
 //! stays for as long as the table shall. It is spoken to in text, because the JSON form
 //! drops the flag.
 
-use std::io::{PipeReader, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{ErrorKind, PipeReader, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::process::Command;
 
-use units::IpPrefix;
+use units::{Duration, IpPrefix};
 
-use super::children::{Kept, readable_within};
+use super::children::Kept;
 use super::config::InterceptConfig;
 use super::{own, visitors};
 use crate::OsError;
 use crate::error::OrCannot;
+use crate::poll::Clock;
+use crate::sys::{check, set_nonblocking};
 
-/// How long the child may take to answer, in ms. It takes a few.
-const PATIENCE: i32 = 10_000;
+/// How long the child may take to hear a question and answer it. It takes some milliseconds;
+/// whoever waits for it does nothing else.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The last line of each question, which `nft` answers by itself in one line, whatever became of
 /// those before: they may be refused, and then there may be no table to list.
@@ -31,6 +34,8 @@ pub(super) struct Table {
     child: Kept,
     output: PipeReader,
     name: String,
+    /// [`PATIENCE`].
+    patience: Duration,
 }
 
 impl Table {
@@ -42,7 +47,14 @@ impl Table {
         let complaints = input.try_clone().or_cannot(|| "make a pipe for `nft`".into())?;
         let mut command = Command::new("nft");
         command.arg("-i").stdout(input).stderr(complaints);
-        let mut table = Table { child: Kept::start_confined(command)?, output, name: table_name() };
+        let child = Kept::start_confined(command)?;
+        // A pipe holds 64 KiB, and a child that hangs takes none of it.
+        child
+            .stdin
+            .iter()
+            .try_for_each(|pipe| set_nonblocking(pipe.as_fd()))
+            .or_cannot(|| "make a pipe for `nft`".into())?;
+        let mut table = Table { child, output, name: table_name(), patience: PATIENCE };
         let listing = table.run(&ruleset(&table.name))?;
         if !listing.lines().any(|l| l.trim() == "flags owner") {
             return Err(OsError::refused("the kernel does not let nftables tables be owned")
@@ -83,35 +95,68 @@ impl Table {
     }
 
     /// Has one line of commands run, and returns all that the child says of it: complaints, and
-    /// the table as it is then, if there is one.
+    /// the table as it is then, if there is one. Up to [`END`], so that nothing of this answer is
+    /// taken for that to a later question.
     fn ask(&mut self, commands: &str) -> Result<String, OsError> {
         let question = format!("{commands}\nlist table inet {}\n{END_QUESTION}\n", self.name);
-        let stdin = self.child.stdin.as_mut();
-        let sent = stdin.map_or(Ok(()), |pipe| pipe.write_all(question.as_bytes()));
-        sent.and_then(|()| self.child.stdin.as_mut().map_or(Ok(()), Write::flush))
-            .or_cannot(|| "speak to `nft`".into())?;
-        self.read_answer()
-    }
-
-    /// Reads up to [`END`], so that nothing of this answer is taken for that to a later question.
-    fn read_answer(&mut self) -> Result<String, OsError> {
-        let mut said = Vec::new();
-        let mut buf = [0; 4096];
-        loop {
-            let text = String::from_utf8_lossy(&said);
-            let last_line = text.lines().next_back().unwrap_or_default();
-            if last_line.starts_with(END) && text.ends_with('\n') {
-                return Ok(text.into_owned());
-            }
-            if !readable_within(self.output.as_fd(), PATIENCE)
-                .or_cannot(|| "wait for `nft`".into())?
-            {
+        let mut question = question.as_bytes();
+        let (clock, mut said) = (Clock::start(), Vec::new());
+        let end = clock.now() + self.patience;
+        while !is_whole(&said) {
+            let left = end.since(clock.now()).as_millis();
+            if left == 0 {
                 self.child.hangs = true;
                 return Err(OsError::refused("`nft` does not answer"));
             }
-            match self.output.read(&mut buf).or_cannot(|| "listen to `nft`".into())? {
-                0 => return Err(OsError::refused("`nft` ended before its table was made")),
-                n => said.extend_from_slice(&buf[..n]),
+            let ready = self.ready_within(!question.is_empty(), left)?;
+            if ready[0] {
+                question = self.tell(question)?;
+            }
+            if ready[1] {
+                self.hear(&mut said)?;
+            }
+        }
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
+    /// Waits until the child's input takes something, if there is something for it, or its output
+    /// has something: which of these. At most `millis`.
+    fn ready_within(&self, has_question: bool, millis: u64) -> Result<[bool; 2], OsError> {
+        let of = |fd: i32, events| libc::pollfd { fd, events, revents: 0 };
+        let stdin = self.child.stdin.as_ref().filter(|_| has_question);
+        let mut polled = [
+            of(stdin.map_or(-1, AsRawFd::as_raw_fd), libc::POLLOUT),
+            of(self.output.as_raw_fd(), libc::POLLIN),
+        ];
+        let millis = libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the array outlives the call, and its length is its own.
+        let ready = check(unsafe { libc::poll(polled.as_mut_ptr(), 2, millis) });
+        match ready {
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok([false; 2]),
+            ready => {
+                ready.map(|_| polled.map(|p| p.revents != 0)).or_cannot(|| "wait for `nft`".into())
+            }
+        }
+    }
+
+    /// Gives the child what it takes of a question; what is left of it.
+    fn tell<'a>(&mut self, question: &'a [u8]) -> Result<&'a [u8], OsError> {
+        let Some(pipe) = &mut self.child.stdin else { return Ok(&[]) };
+        match pipe.write(question) {
+            Err(e) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&e.kind()) => {
+                Ok(question)
+            }
+            written => written.map(|n| &question[n..]).or_cannot(|| "speak to `nft`".into()),
+        }
+    }
+
+    fn hear(&mut self, said: &mut Vec<u8>) -> Result<(), OsError> {
+        let mut buf = [0; 4096];
+        match self.output.read(&mut buf).or_cannot(|| "listen to `nft`".into())? {
+            0 => Err(OsError::refused("`nft` ended before its table was made")),
+            n => {
+                said.extend_from_slice(&buf[..n]);
+                Ok(())
             }
         }
     }
@@ -120,6 +165,12 @@ impl Table {
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
+}
+
+/// Does an answer end with the line that is the last of each?
+fn is_whole(said: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(said);
+    text.ends_with('\n') && text.lines().next_back().is_some_and(|line| line.starts_with(END))
 }
 
 fn refusal(complaint: &str) -> OsError {
@@ -364,6 +415,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
+    use std::sync::mpsc;
+    use std::thread;
 
     /// Files that go with the test, also if that fails.
     struct Gone(Vec<PathBuf>);
@@ -437,6 +490,39 @@ mod tests {
                 assert!(listing.contains(&format!("chain {chain_name} {{")), "{listing}");
                 assert!(!listing.contains("chain new"), "{listing}");
             }
+        });
+    }
+
+    /// More than the 64 KiB that a pipe holds, of which the child takes nothing.
+    #[test]
+    fn a_child_that_hangs_takes_no_question_and_is_given_up_as_if_it_did_not_answer() {
+        if !root_alone() {
+            return;
+        }
+        let ns = NetNs::unique("ostest", "hung").unwrap();
+        ns.run(|| {
+            let _tun = Tun::open("bph0", 1500).unwrap();
+            let mut table =
+                Table::create(|name| ruleset(name, &InterceptConfig::new("bph0", 1))).unwrap();
+            let pid = table.pid() as libc::pid_t;
+            let chain = format!("add chain inet {}", table.name);
+            let long = format!("{chain} new; ").repeat(4_000);
+            assert!(table.run(&long).is_ok_and(|said| said.contains("chain new {")), "{chain}");
+            table.patience = Duration::from_millis(500);
+            // SAFETY: a child of this process that has not been waited for.
+            unsafe { libc::kill(pid, libc::SIGSTOP) };
+            let (done, over) = mpsc::channel::<()>();
+            let end = thread::spawn(move || {
+                if over.recv_timeout(std::time::Duration::from_secs(20)).is_err() {
+                    // SAFETY: the same.
+                    unsafe { libc::kill(pid, libc::SIGKILL) };
+                }
+            });
+            let error = table.run(&long).unwrap_err().to_string();
+            let _ = done.send(());
+            end.join().unwrap();
+            assert!(error.contains("`nft` does not answer"), "{error}");
+            assert!(!table.is_alive());
         });
     }
 
