@@ -147,7 +147,8 @@ impl Intercept {
         if sets_valid_mark {
             let _ = fs::write(VALID_MARK, "1");
         }
-        let (config, mut warnings) = (config.clone(), forwarding_warnings());
+        let config = config.clone();
+        let mut warnings = if config.forwards() { forwarding_warnings() } else { Vec::new() };
         warnings.extend(passed_over_warning(&routes::passed_over(&config)?));
         Ok(Intercept {
             config,

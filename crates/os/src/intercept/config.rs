@@ -133,6 +133,12 @@ impl InterceptConfig {
         self.routes.iter().any(|p| p.len() == 0 && !self.masquerade.contains(p))
     }
 
+    /// May this host have anything to forward? Not one that splits its own connections, serves no
+    /// LAN, and leads nobody from one peer to another.
+    pub(super) fn forwards(&self) -> bool {
+        !self.own || !self.lan.is_empty() || self.onward
+    }
+
     pub(super) fn check(&self) -> Result<(), OsError> {
         tun::check_name(&self.tun)?;
         tun::index_of(&self.tun)

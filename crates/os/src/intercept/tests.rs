@@ -737,6 +737,26 @@ fn a_host_without_forwarding_is_warned() {
 }
 
 #[test]
+fn a_host_alone_that_splits_its_own_connections_is_not_warned_of_forwarding() {
+    if !root_alone() {
+        return;
+    }
+    let lab = Lab::new("alone");
+    lab.gateway.sysctl("net.ipv4.ip_forward", "0").unwrap();
+    lab.gateway.sysctl("net.ipv6.conf.all.forwarding", "0").unwrap();
+    for (has_lan, onward, warned) in [(false, false, 0), (true, false, 2), (false, true, 2)] {
+        let settings = |config: &mut InterceptConfig| {
+            (config.own, config.onward) = (true, onward);
+            config.lan.truncate(usize::from(has_lan));
+        };
+        lab.intercepting(&[], settings, |gateway| {
+            let warnings = gateway.intercept.warnings();
+            assert_eq!(warnings.len(), warned, "lan {has_lan}: {warnings:?}");
+        });
+    }
+}
+
+#[test]
 fn an_intercepted_socket_is_bound_to_the_servers_address() {
     if !root_alone() {
         return;
