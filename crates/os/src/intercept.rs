@@ -46,7 +46,8 @@
 //! it, by a mark, and so does what this host knows no other way for.
 //!
 //! With `own` default routes are for what this host begins itself, too. Who reaches it from outside
-//! is still answered outside, by a mark (`visitors`).
+//! is still answered outside, by a mark (`visitors`). A program that binds itself to an interface
+//! with a gateway stays outside, by a rule for that interface, which follows the routes of `main`.
 //!
 //! # What happens afterwards
 //!
@@ -132,7 +133,10 @@ impl Intercept {
             satisfy_loose_filter(device)?;
         }
         own::accept_own_addresses(&syns)?;
-        let watch = Watch::open(routes::PROTOCOL)?;
+        let watch = match config.own {
+            true => Watch::with_main(routes::PROTOCOL)?,
+            false => Watch::open(routes::PROTOCOL)?,
+        };
         let plan = Plan::of(config)?;
         let sets_valid_mark = strict_filters_ignore_marks(&config.tun);
         let watchdog = Watchdog::start(&after_death(&plan, sets_valid_mark), &lock)?;
@@ -236,8 +240,8 @@ impl Intercept {
     }
 
     /// Makes whole what somebody broke: restarts a child that has died, puts back rules and
-    /// routes that another program removed, and follows this host's own networks. Call it when
-    /// the poller says that this is readable.
+    /// routes that another program removed, and follows this host's own networks and, with
+    /// [`InterceptConfig::own`], its gateways. Call it when the poller says that this is readable.
     pub fn repair(&mut self) -> Result<Repaired, OsError> {
         let children = [self.watchdog.is_alive(), self.table.is_alive()];
         if !self.watch.any_news() && !self.behind && children == [true; 2] {

@@ -11,6 +11,7 @@ use super::{own, refusal};
 use crate::OsError;
 use crate::addresses::networks;
 use crate::command;
+use crate::tun;
 
 /// Our number in the `proto` field of rules and routes; unassigned in
 /// `/etc/iproute2/rt_protos` and in the kernel's `rtnetlink.h`.
@@ -52,14 +53,20 @@ struct Family {
 }
 
 impl Plan {
-    /// For the networks that this host is in now.
+    /// For the networks and gateways that this host has now.
     pub fn of(config: &InterceptConfig) -> Result<Plan, OsError> {
-        Ok(Plan::new(config, &networks()?))
+        let v6 = if has_ipv6() { gateways("-6", config)? } else { BTreeSet::new() };
+        Ok(Plan::new(config, &networks()?, &[gateways("-4", config)?, v6]))
     }
 
-    fn new(config: &InterceptConfig, networks: &[(String, IpPrefix)]) -> Plan {
+    /// `gateways`: the interfaces that [`bound_rules`] are for, of IPv4 and of IPv6.
+    fn new(
+        config: &InterceptConfig,
+        networks: &[(String, IpPrefix)],
+        gateways: &[BTreeSet<String>; 2],
+    ) -> Plan {
         let direct = bypassing(config, networks);
-        let family = |v4| Family::new(config, &direct, v4);
+        let family = |v4: bool| Family::new(config, &direct, &gateways[usize::from(!v4)], v4);
         Plan { v4: family(true), v6: family(false) }
     }
 
@@ -116,7 +123,12 @@ impl Plan {
 }
 
 impl Family {
-    fn new(config: &InterceptConfig, direct: &[IpPrefix], v4: bool) -> Family {
+    fn new(
+        config: &InterceptConfig,
+        direct: &[IpPrefix],
+        gateways: &BTreeSet<String>,
+        v4: bool,
+    ) -> Family {
         let mine = |p: &&IpPrefix| p.is_v4() == v4;
         let all: Vec<IpPrefix> = config.routes.iter().filter(mine).copied().collect();
         let blocked: Vec<IpPrefix> = all.iter().filter(|p| config.blocks(p)).copied().collect();
@@ -126,6 +138,7 @@ impl Family {
         blocking.extend(refusal_rules(config, &blocked));
         rules.extend(refusal_rules(config, &blocked));
         rules.extend(own_rules(config, &all));
+        rules.extend(bound_rules(config, &all, gateways));
         rules.extend(marking_rules(config));
         let routes = routes(config, &all, &blocked);
         Family { flag: if v4 { "-4" } else { "-6" }, rules, routes, blocking }
@@ -268,6 +281,44 @@ fn own_rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String
         rules.insert(format!("{LAST_PRIORITY}: {not_the_carrier}"));
     }
     rules.into_iter().map(|rule| format!("{rule} proto {PROTOCOL}")).collect()
+}
+
+/// Sockets of this host that are bound to an interface with a gateway stay outside the default
+/// routes of the tunnel. Without these rules the kernel meets the route that blocks, and takes
+/// every destination of such a socket for a neighbour. Hosts' packets never match: the kernel
+/// looks them up without an outgoing interface.
+fn bound_rules(
+    config: &InterceptConfig,
+    prefixes: &[IpPrefix],
+    gateways: &BTreeSet<String>,
+) -> BTreeSet<String> {
+    let default = prefixes.iter().map(places).find(|(len, ..)| *len == 0 && config.own);
+    let rule = |at: u32, device: &String| {
+        format!("{at}: from all oif {device} lookup main proto {PROTOCOL}")
+    };
+    default.iter().flat_map(|(_, at, _)| gateways.iter().map(|device| rule(*at, device))).collect()
+}
+
+/// The interfaces by which `main` has a gateway or a default route, where there may be
+/// [`bound_rules`] for them.
+fn gateways(flag: &str, config: &InterceptConfig) -> Result<BTreeSet<String>, OsError> {
+    if !config.own {
+        return Ok(BTreeSet::new());
+    }
+    let text = command::run(Command::new("ip").args([flag, "route", "show"]), "")?;
+    let ours = [config.tun.clone(), config.syn_device()];
+    let found = text.lines().filter_map(gateway_device).map(str::to_owned);
+    // `ip -batch` would read other names as something else.
+    Ok(found.filter(|device| !ours.contains(device) && tun::check_name(device).is_ok()).collect())
+}
+
+/// The interface of a printed route, or of a next hop on a line of its own, if it leads to a
+/// gateway or everywhere.
+fn gateway_device(line: &str) -> Option<&str> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let leads_on = words.first() == Some(&"default") || words.contains(&"via");
+    let device = words.iter().position(|word| *word == "dev").filter(|_| leads_on)?;
+    words.get(device + 1).copied()
 }
 
 /// A prefix's length, the priority of its first rule, and its table. Before the rule that leads
@@ -485,7 +536,8 @@ mod tests {
         .into_iter()
         .map(|(device, prefix)| (device.to_owned(), prefix.parse().unwrap()))
         .collect();
-        let plan = Plan::new(&config, &networks);
+        let none = Default::default();
+        let plan = Plan::new(&config, &networks, &none);
         let prefix_rules: Vec<_> = plan.v4.rules.iter().skip(4).map(String::as_str).collect();
         assert_eq!(
             prefix_rules,
@@ -509,9 +561,47 @@ mod tests {
         let rule = "25418: from all to 10.3.1.0/25 lookup main proto 143";
         assert!(!plan.v4.rules.contains(rule));
         config.lan.clear();
-        assert!(Plan::new(&config, &networks).v4.rules.contains(rule));
+        assert!(Plan::new(&config, &networks, &none).v4.rules.contains(rule));
         config.own = true;
-        assert!(!Plan::new(&config, &networks).v4.rules.contains(rule));
+        assert!(!Plan::new(&config, &networks, &none).v4.rules.contains(rule));
+    }
+
+    #[test]
+    fn bound_sockets_pass_a_default_route_by_on_interfaces_with_a_gateway_and_nothing_else_does() {
+        let mut config = config(&["0.0.0.0/0", "10.2.0.0/16", "fd99::/32"]);
+        let gateways = [BTreeSet::from(["wan0".to_owned()]), BTreeSet::from(["wan6".to_owned()])];
+        let bound = |config: &InterceptConfig| -> Vec<String> {
+            let plan = Plan::new(config, &[], &gateways);
+            let all = plan.v4.rules.iter().chain(&plan.v6.rules);
+            all.filter(|rule| rule.contains(" oif ")).cloned().collect()
+        };
+        assert_eq!(bound(&config), [""; 0], "the host's own traffic is not led in");
+        config.own = true;
+        // Before the rule that leads to the default route, and after those of longer prefixes.
+        assert_eq!(bound(&config), ["25466: from all oif wan0 lookup main proto 143"]);
+        let plan = Plan::new(&config, &[], &gateways);
+        let script = plan.after_death();
+        assert!(script.contains("rule delete priority 25466 from all oif wan0"), "{script}");
+        config.routes.retain(|p| p.len() > 0);
+        assert_eq!(bound(&config), [""; 0], "longer prefixes are reached by the link alone");
+    }
+
+    #[test]
+    fn interfaces_with_a_gateway_are_those_of_routes_that_lead_on() {
+        for (line, device) in [
+            ("default via 192.0.2.1 dev wan0 proto dhcp metric 100", Some("wan0")),
+            ("default dev ppp0 scope link", Some("ppp0")),
+            ("10.20.0.0/16 via 10.1.0.254 dev lan0", Some("lan0")),
+            ("default via inet6 fe80::1 dev wan1", Some("wan1")),
+            ("\tnexthop via 192.0.2.1 dev wan2 weight 1", Some("wan2")),
+            ("default proto static metric 5", None),
+            ("192.0.2.0/24 dev wan0 proto kernel scope link src 192.0.2.9", None),
+            ("unreachable default dev lo metric 1024 pref medium", None),
+            ("default dev", None),
+            ("", None),
+        ] {
+            assert_eq!(gateway_device(line), device, "{line}");
+        }
     }
 
     #[test]
@@ -558,25 +648,26 @@ mod tests {
     #[test]
     fn what_blocks_outlives_the_program_and_nothing_else_does() {
         let mut config = config(&["10.0.0.0/8", "10.2.0.0/16"]);
+        let plan = |config: &InterceptConfig| Plan::new(config, &[], &Default::default());
         let removed = |config: &InterceptConfig, rule: &str| {
-            let script = Plan::new(config, &[]).after_death();
+            let script = plan(config).after_death();
             script.contains(&format!("delete priority {rule}"))
         };
         let [longer, shorter] = ["25435: not", "25451: not"].map(|r| r.replace(':', ""));
         let hosts = |rule: &str| format!("{rule} from all iif lo ");
         let own = |rule: &str| format!("{rule} from all fwmark ");
-        assert_eq!(Plan::new(&config, &[]).v4.routes.len(), 6);
+        assert_eq!(plan(&config).v4.routes.len(), 6);
         for rule in [&longer, &shorter] {
             assert!(!removed(&config, &hosts(rule)), "it blocks hosts");
             assert!(removed(&config, &own(rule)), "it would block the node itself");
         }
         config.in_clear = vec!["10.2.0.0/16".parse().unwrap()];
-        assert_eq!(Plan::new(&config, &[]).v4.routes.len(), 5);
+        assert_eq!(plan(&config).v4.routes.len(), 5);
         assert!(removed(&config, &hosts(&longer)) && !removed(&config, &hosts(&shorter)));
-        assert!(Plan::new(&config, &[]).after_death().contains("$how"));
+        assert!(plan(&config).after_death().contains("$how"));
         config.on_failure = crate::intercept::OnFailure::Wire;
-        assert_eq!(Plan::new(&config, &[]).v4.routes.len(), 4);
+        assert_eq!(plan(&config).v4.routes.len(), 4);
         assert!(removed(&config, &hosts(&longer)) && removed(&config, &hosts(&shorter)));
-        assert!(!Plan::new(&config, &[]).after_death().contains("$how"), "nothing is blocked");
+        assert!(!plan(&config).after_death().contains("$how"), "nothing is blocked");
     }
 }

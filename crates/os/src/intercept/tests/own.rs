@@ -128,3 +128,47 @@ fn peers_may_come_and_go_and_with_them_what_is_split_between_them() {
     );
     assert_eq!(ours(&lab.gateway), "", "nothing is left");
 }
+
+/// The interfaces whose bound sockets stay outside, in each family.
+fn bound(ns: &NetNs) -> Vec<String> {
+    let device = |rule: &str| Some(rule.split_once(" oif ")?.1.split(' ').next()?.to_owned());
+    let of_family = |family: &str| {
+        let rules = ns.ip(&format!("{family} rule show")).unwrap();
+        let mut found: Vec<String> = rules.lines().filter_map(device).collect();
+        found.sort();
+        found
+    };
+    ["-4", "-6"].map(of_family).concat()
+}
+
+#[test]
+fn bound_sockets_have_rules_on_the_interfaces_that_have_a_gateway_as_these_come_and_go() {
+    if !root_alone() {
+        return;
+    }
+    let lab = Lab::new("bound");
+    lab.gateway.route("default via 10.2.0.2 dev wan0").unwrap();
+    lab.intercepting(
+        &["0.0.0.0/0", "::/0"],
+        |config| config.own = true,
+        |mut gateway| {
+            let mut after = |words: &str, wanted: &[&str]| {
+                lab.gateway.ip(words).unwrap();
+                wait_for(&gateway.intercept);
+                assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Nothing, "{words}");
+                assert_eq!(bound(&lab.gateway), wanted, "{words}");
+            };
+            assert_eq!(bound(&lab.gateway), ["wan0"]);
+            after("route add 10.7.0.0/16 via 10.1.0.2", &["lan0", "wan0"]);
+            after("-6 route add default via fd02::2", &["lan0", "wan0", "wan0"]);
+            after("route delete 10.7.0.0/16", &["wan0", "wan0"]);
+            after("route delete default", &["wan0"]);
+            // Without a gateway every destination is a neighbour, as without the program.
+            after("-6 route delete default", &[]);
+            after("route add default dev wan0", &["wan0"]);
+            after("address add 10.3.0.1/24 dev wan0", &["wan0"]);
+            gateway.intercept.remove().unwrap();
+        },
+    );
+    assert_eq!(ours(&lab.gateway), "", "nothing is left");
+}
