@@ -49,6 +49,8 @@
 //! is still answered outside, by a mark (`visitors`). A program that binds itself to an interface
 //! with a gateway stays outside, by a rule for that interface, which follows the routes of `main`.
 //!
+//! A host whose IPv6 addresses are link-local hears at once that there is no way behind the tunnel.
+//!
 //! # What happens afterwards
 //!
 //! The nftables table is owned by a child and dies with it. Routes into the tunnel die

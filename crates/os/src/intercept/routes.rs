@@ -66,7 +66,11 @@ impl Plan {
         gateways: &[BTreeSet<String>; 2],
     ) -> Plan {
         let direct = bypassing(config, networks);
-        let family = |v4: bool| Family::new(config, &direct, &gateways[usize::from(!v4)], v4);
+        let sources = [true, has_source_v6(config, networks)];
+        let family = |v4: bool| {
+            let at = usize::from(!v4);
+            Family::new(config, (&direct, &gateways[at], sources[at]), v4)
+        };
         Plan { v4: family(true), v6: family(false) }
     }
 
@@ -123,10 +127,11 @@ impl Plan {
 }
 
 impl Family {
+    /// Of the host: the networks that bypass the tunnel, the interfaces with a gateway, and
+    /// whether it has an address that somebody beyond its own networks can answer to.
     fn new(
         config: &InterceptConfig,
-        direct: &[IpPrefix],
-        gateways: &BTreeSet<String>,
+        (direct, gateways, has_source): (&[IpPrefix], &BTreeSet<String>, bool),
         v4: bool,
     ) -> Family {
         let mine = |p: &&IpPrefix| p.is_v4() == v4;
@@ -137,7 +142,7 @@ impl Family {
         let mut blocking = host_rules(&blocked, &direct);
         blocking.extend(refusal_rules(config, &blocked));
         rules.extend(refusal_rules(config, &blocked));
-        rules.extend(own_rules(config, &all));
+        rules.extend(own_rules(config, &all, has_source));
         rules.extend(bound_rules(config, &all, gateways));
         rules.extend(marking_rules(config));
         let routes = routes(config, &all, &blocked);
@@ -208,6 +213,16 @@ fn bypassing(config: &InterceptConfig, networks: &[(String, IpPrefix)]) -> Vec<I
     connected.chain(config.direct.iter().copied()).filter(|p| p.len() > 0).collect()
 }
 
+/// Has this host an IPv6 address that is not its own networks' alone, on any interface?
+fn has_source_v6(config: &InterceptConfig, networks: &[(String, IpPrefix)]) -> bool {
+    let devices = [config.tun.clone(), config.syn_device()];
+    let is_source = |network: &IpPrefix| match network.addr() {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
+    };
+    networks.iter().any(|(device, network)| !devices.contains(device) && is_source(network))
+}
+
 /// Is the network, of an interface that the file does not call a LAN, inside a peer's prefix that
 /// is not a default route?
 fn is_usurped(network: &IpPrefix, config: &InterceptConfig) -> bool {
@@ -264,21 +279,34 @@ fn in_a_rule(prefix: &IpPrefix) -> String {
 /// answered outside, and the node's own traffic goes where it went before. Two things take
 /// it all the same: answers to what came out of the tunnel, by their mark, and what `main`
 /// knows no way for.
-fn own_rules(config: &InterceptConfig, prefixes: &[IpPrefix]) -> BTreeSet<String> {
+///
+/// A host without an address for it is told at once that there is no way: the kernel would take a
+/// link-local address of another interface, to which no answer can come.
+fn own_rules(
+    config: &InterceptConfig,
+    prefixes: &[IpPrefix],
+    has_source: bool,
+) -> BTreeSet<String> {
     let Marks { carrier, inward, onward, .. } = config.marks;
     let mut rules = BTreeSet::new();
-    for (len, at, table) in prefixes.iter().map(places) {
+    for prefix in prefixes {
+        let (len, at, table) = places(prefix);
         let not_the_carrier = format!("not from all fwmark {carrier:#x} lookup {table}");
         if len > 0 || config.own {
-            rules.insert(format!("{}: {not_the_carrier}", at + 1));
+            let to = if len > 0 { format!("to {} ", in_a_rule(prefix)) } else { String::new() };
+            let rule = match has_source {
+                true => not_the_carrier.clone(),
+                false => format!("from all {to}iif lo unreachable"),
+            };
+            rules.insert(format!("{}: {rule}", at + 1));
         }
-        if len > 0 {
-            continue;
-        }
-        for mark in [inward, onward] {
+        // In the order of their texts, these come before the rule that refuses.
+        for mark in [inward, onward].iter().filter(|_| len == 0 || !has_source) {
             rules.insert(format!("{}: from all fwmark {mark:#x} lookup {table}", at + 1));
         }
-        rules.insert(format!("{LAST_PRIORITY}: {not_the_carrier}"));
+        if len == 0 && has_source {
+            rules.insert(format!("{LAST_PRIORITY}: {not_the_carrier}"));
+        }
     }
     rules.into_iter().map(|rule| format!("{rule} proto {PROTOCOL}")).collect()
 }
@@ -556,7 +584,8 @@ mod tests {
                 "32800: not from all fwmark 0x62700003 lookup 25200 proto 143",
             ]
         );
-        assert_eq!(plan.v6.rules.len(), 8);
+        // Without an IPv6 address nothing of this host's own goes there.
+        assert_eq!(plan.v6.rules.len(), 7);
         // A hub names no LANs, and may have one there.
         let rule = "25418: from all to 10.3.1.0/25 lookup main proto 143";
         assert!(!plan.v4.rules.contains(rule));
@@ -584,6 +613,36 @@ mod tests {
         assert!(script.contains("rule delete priority 25466 from all oif wan0"), "{script}");
         config.routes.retain(|p| p.len() > 0);
         assert_eq!(bound(&config), [""; 0], "longer prefixes are reached by the link alone");
+    }
+
+    #[test]
+    fn a_host_with_link_local_addresses_alone_is_told_that_there_is_no_way() {
+        let mut config = config(&["10.2.0.0/16", "::/0", "fd99::/32"]);
+        config.own = true;
+        let own = |config: &InterceptConfig, networks: &[(&str, &str)]| -> Vec<String> {
+            let networks: Vec<(String, IpPrefix)> =
+                networks.iter().map(|(d, n)| ((*d).to_owned(), n.parse().unwrap())).collect();
+            let plan = Plan::new(config, &networks, &Default::default());
+            let is_own = |rule: &&String| {
+                rule.contains("unreachable") || rule.contains(" not from all fwmark ")
+            };
+            plan.v6.rules.iter().filter(is_own).cloned().collect()
+        };
+        let none = [("lo", "::1/128"), ("wan0", "fe80::/64"), ("bp0", "fd00::/64")];
+        let refused = [
+            "25403: from all to fd99::/32 iif lo unreachable proto 143",
+            "25467: from all iif lo unreachable proto 143",
+        ];
+        assert_eq!(own(&config, &none), refused);
+        let some = [none[0], none[1], ("lo", "2001:db8::1/128")];
+        let led_in = [
+            "25403: not from all fwmark 0x62700003 lookup 25232 proto 143",
+            "25467: not from all fwmark 0x62700003 lookup 25200 proto 143",
+            "32800: not from all fwmark 0x62700003 lookup 25200 proto 143",
+        ];
+        assert_eq!(own(&config, &some), led_in);
+        config.own = false;
+        assert_eq!(own(&config, &none), refused[..1], "what the system finds no way for has none");
     }
 
     #[test]

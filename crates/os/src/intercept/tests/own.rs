@@ -172,3 +172,79 @@ fn bound_sockets_have_rules_on_the_interfaces_that_have_a_gateway_as_these_come_
     );
     assert_eq!(ours(&lab.gateway), "", "nothing is left");
 }
+
+/// Takes the IPv6 addresses of an interface away, but for the link-local one.
+fn keep_link_local(ns: &NetNs, interface: &str) {
+    ns.ip(&format!("-6 address flush dev {interface} scope global")).unwrap();
+}
+
+/// An application that hears so at once goes on by IPv4.
+#[test]
+fn a_host_with_a_link_local_address_alone_is_told_at_once_that_there_is_no_way() {
+    if !root_alone() {
+        return;
+    }
+    let lab = Lab::new("linklocal");
+    for (own, servers) in [(true, &["2001:db8::9", "fd99::9"][..]), (false, &["2001:db8::9"])] {
+        for interface in ["lan0", "wan0"] {
+            keep_link_local(&lab.gateway, interface);
+        }
+        lab.intercepting(
+            &["0.0.0.0/0", "::/0", "fd99::/32"],
+            |config| config.own = own,
+            |mut gateway| {
+                let connect = |server: &str| {
+                    let to = SocketAddr::new(server.parse().unwrap(), 80);
+                    TcpStream::connect_timeout(&to, std::time::Duration::from_secs(5))
+                };
+                for server in servers {
+                    let error = connect(server).unwrap_err();
+                    assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable, "{server}");
+                    assert!(nothing_on(gateway.intercept.syns()) && nothing_on(&gateway.tun));
+                }
+                // Its neighbours are there as before.
+                let mut ping = lab.gateway.command("ping");
+                lab.client.ip("-6 address add fe80::1/64 dev eth0 nodad").unwrap();
+                ping.args(["-c1", "-W5", "fe80::1%lan0"]);
+                assert!(ping.output().unwrap().status.success());
+                lab.client.ip("-6 address delete fe80::1/64 dev eth0").unwrap();
+                if !own {
+                    return;
+                }
+                // With an address it goes by the link.
+                lab.gateway.address("wan0", "2001:db8:1::1/64").unwrap();
+                wait_for(&gateway.intercept);
+                assert_eq!(gateway.intercept.repair().unwrap(), Repaired::Nothing);
+                for server in SERVERS {
+                    let near = begin(server, None, None);
+                    check_joined(&gateway, &near, &gateway.accept(server.starts_with("10")).stream);
+                }
+            },
+        );
+    }
+}
+
+/// The kernel forwards nothing of link-local addresses, and says so.
+#[test]
+fn a_host_of_the_lan_with_a_link_local_address_alone_is_told_at_once() {
+    if !root_alone() {
+        return;
+    }
+    let lab = Lab::new("lanlocal");
+    lab.gateway.ip("-6 address add fe80::1/64 dev lan0 nodad").unwrap();
+    keep_link_local(&lab.client, "eth0");
+    lab.client.ip("-6 route replace default via fe80::1 dev eth0").unwrap();
+    lab.intercepting(
+        &["0.0.0.0/0", "::/0"],
+        |_| {},
+        |gateway| {
+            let to = "[2001:db8::9]:80".parse().unwrap();
+            let error = lab
+                .client
+                .run(|| TcpStream::connect_timeout(&to, std::time::Duration::from_secs(5)))
+                .unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::HostUnreachable, "{error}");
+            assert!(nothing_on(gateway.intercept.syns()) && nothing_on(&gateway.tun));
+        },
+    );
+}
