@@ -9,6 +9,7 @@ mod status;
 mod testing;
 mod watching;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
@@ -29,6 +30,7 @@ use super::one_sided::OneSidedLinks;
 use super::others::Others;
 use super::peer_source::PeerSource;
 use super::peer_table::{ListedPeer, PeerTable};
+use super::peers;
 use super::proxy::Proxy;
 use super::self_test::TestNews;
 use super::services::line::Answer;
@@ -38,7 +40,7 @@ use super::shard::tidings::News;
 use super::shard::{OWNERS, Shard};
 use super::store::Store;
 use crate::admin;
-use crate::config::Config;
+use crate::config::{Config, Peer};
 use crate::file_keeper::FileKeeper;
 use crate::proxy_proto::Refusal;
 
@@ -315,10 +317,20 @@ impl Driver {
             {
                 peer.clear.on_link(at, event);
             }
-            if let Some(address) = note.address {
+            let node = &self.config.node;
+            let peer = self.everyone.with_key(&key);
+            if let Some(address) = note.address
+                && peer.is_some_and(|peer| peers::is_remembered(node, &peer.config))
+            {
                 self.store.set(now, &key, address);
             }
         }
         self.follow_tidings(news.tidings);
+    }
+
+    /// Where the peer was last, if it is to be found there again.
+    pub(super) fn last_place(&self, peer: &Peer) -> Option<SocketAddr> {
+        let stored = self.store.get(&peer.public_key);
+        stored.filter(|_| peers::is_remembered(&self.config.node, peer))
     }
 }

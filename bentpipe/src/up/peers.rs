@@ -136,6 +136,13 @@ pub fn may_telephone(node: &Node, peer: &Peer) -> bool {
     is_called && fits && fastest.is_some_and(|speed| peer.link.send.as_bps() <= speed / 10 * 8)
 }
 
+/// Is the peer found again, after a restart, where it was last? Not one whose calls come by
+/// modems: nobody is there any more who was, and a session there would leave the line that is paid
+/// for empty.
+pub fn is_remembered(node: &Node, peer: &Peer) -> bool {
+    !may_telephone(node, peer) && !peer.is_at_lines_alone()
+}
+
 fn queue(link: &LinkSettings) -> Duration {
     match link.queue {
         None => NEARLY_EMPTY,
@@ -229,9 +236,9 @@ pub fn peer_config(
     }
 }
 
-/// The configured address, where it is no name.
+/// The configured address, where it is no name, and the peer is not at modems alone.
 pub fn fixed_endpoint(peer: &Peer) -> Option<SocketAddr> {
-    let endpoint = peer.endpoint.as_ref()?;
+    let endpoint = peer.endpoint.as_ref().filter(|_| !peer.is_at_lines_alone())?;
     match &endpoint.host {
         Host::Ip(ip) => Some(SocketAddr::new(*ip, endpoint.port)),
         Host::Name(_) => None,
@@ -252,6 +259,36 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use std::path::Path;
+
+    /// Its calls would be paid for and carry nothing, while the session is where it was.
+    #[test]
+    fn who_calls_by_a_modem_is_not_looked_for_where_he_was() {
+        let key = link::keys::PrivateKey::generate([7; 32]);
+        let peer = link::keys::PrivateKey::generate([9; 32]);
+        let peer = peer.public();
+        let is_remembered = |rate: &str, more: &str| {
+            let text = format!(
+                "[node]\nprivate_key = \"{}\"\n[[peer]]\npublic_key = \"{peer}\"\n\
+                 link = {{ send = \"{rate}\", receive = \"{rate}\", delay = \"1s\", mtu = 500 }}\n\
+                 {more}",
+                key.to_base64()
+            );
+            let config = Config::parse(&text, Path::new("/")).unwrap_or_else(|e| panic!("{e:?}"));
+            super::is_remembered(&config.node, &config.peers[0])
+        };
+        let telephone = "[[telephone]]\nserial = \"/dev/ttyS0\"\nspeed = 115200\n";
+        let answering = "[peer.line]\nserial = \"/dev/ttyS0\"\nanswer = true\n";
+        assert!(is_remembered("9600bit", ""));
+        assert!(!is_remembered("9600bit", telephone));
+        assert!(is_remembered("2Mbit", telephone), "faster than a modem");
+        assert!(!is_remembered("9600bit", answering));
+        let carriers = "[[peer.carrier]]\nname = \"vsat\"\n[[peer.carrier]]\nname = \"modem\"\n";
+        let beside = format!("{answering}carrier = \"modem\"\n{carriers}");
+        assert!(is_remembered("9600bit", &beside), "it may be at the other carrier");
+        let two = "[[peer.line]]\nserial = \"/dev/ttyS0\"\nanswer = true\ncarrier = \"vsat\"\n\
+                   [[peer.line]]\nserial = \"/dev/ttyS1\"\nanswer = true\ncarrier = \"modem\"\n";
+        assert!(!is_remembered("9600bit", &format!("{two}{carriers}")), "two modems");
+    }
 
     #[test]
     fn the_modems_queue_is_used_as_configured() {

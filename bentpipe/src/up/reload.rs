@@ -25,7 +25,7 @@ impl Driver {
         self.config = new;
         self.list_everyone(now);
         let all = Sharers::of(&self.config.peers);
-        let stored = |peer: &Arc<Peer>| Some((peer.public_key, self.store.get(&peer.public_key)?));
+        let stored = |peer: &Arc<Peer>| Some((peer.public_key, self.last_place(peer)?));
         let stored: BTreeMap<_, _> = changes.added.iter().filter_map(stored).collect();
         for shard in 1..=self.others.len() {
             let own = Box::new(self.config_of(shard));

@@ -1,5 +1,6 @@
 //! Telephone lines that answer for all peers: a hunt group (R-MODEM).
 
+use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use units::{BitRate, Duration as Time};
 
 use crate::documents::{GUIDE, put, toml};
 use crate::gateway::{Gateway, Keys};
-use crate::harness::{Plan, World, root, wait_for};
+use crate::harness::{Plan, World, must, root, wait_for};
 use crate::line::{guides_modem, link, wait_for_state};
 use crate::tcp::{SERVER, expect, joined, listen};
 
@@ -106,4 +107,56 @@ fn a_peer_comes_in_by_any_line_of_the_group_and_a_stranger_is_hung_up_and_counte
     link(&world.a, "down");
     wait_for_state(&world.a, "down");
     drop((near, far));
+}
+
+/// The key of a gateway's first peer.
+fn key_of_peer(gateway: &Gateway) -> String {
+    let text = gateway.text();
+    let (_, behind) = text.split_once("public_key = \"").expect("a peer");
+    behind.split('"').next().expect("a key").to_owned()
+}
+
+/// The shore remembers where the ship was before it had a telephone, and there still is a way. A
+/// session there would leave the ship's call, which it pays for, empty.
+#[test]
+fn who_calls_by_telephone_gets_no_session_where_he_was_before() {
+    if !root() {
+        return;
+    }
+    let modems = telephones();
+    let paths = modems.paths();
+    let mut plan = Plan { rate: BitRate::from_bps(46_080), delay_ms: 50, ..Plan::default() };
+    (plan.a.mtu, plan.b.mtu) = (500, 500);
+    plan.a.endpoint = None;
+    let [_, calls, _] = guides_modem(&paths[0], &paths[1]);
+    plan.a.peer = format!("{calls}idle = \"60s\"\n");
+    let text = toml(GUIDE, "A shore with several modems answers for all its peers");
+    plan.b.peer = put(text, "/dev/ttyUSB0", &paths[1].display().to_string());
+    let mut world = World::without_gateways(&plan);
+    let [ship, shore] = [key_of_peer(&world.b), key_of_peer(&world.a)];
+    let remembered = format!("{}.endpoints.json", shore.replace('/', "_"));
+    let before = format!("{{\"{ship}\":\"192.0.2.1:4500\"}}");
+    fs::write(world.b.dir().join(remembered), before).unwrap();
+    // The packets that the shore sends there.
+    must(
+        &world.gwb,
+        "nft 'add table inet seen; add chain inet seen out { type filter hook output priority 0; }; \
+         add rule inet seen out udp dport 4500 counter'",
+    );
+    for gateway in [&mut world.a, &mut world.b] {
+        gateway.start();
+        gateway.wait_for_log("bentpipe is up");
+    }
+    let listener = listen(&world.server, SERVER);
+    let (mut near, mut far) = joined(&world.client, &listener);
+    near.write_all(b"by telephone").unwrap();
+    expect(&mut far, b"by telephone");
+    far.write_all(b"and back").unwrap();
+    expect(&mut near, b"and back");
+    wait_for_lines(&world.b, "the ship's call", |lines| lines[0].peer.is_some());
+    assert_eq!(modems.calls().len(), 1);
+    let seen = must(&world.gwb, "nft list table inet seen");
+    assert!(seen.contains("counter packets 0 bytes 0"), "{seen}");
+    link(&world.a, "down");
+    wait_for_state(&world.a, "down");
 }

@@ -199,6 +199,18 @@ impl Node {
 }
 
 impl Peer {
+    /// Are all ways to the peer modems on serial lines? Then it is nowhere else: no address of a
+    /// network is its.
+    pub fn is_at_lines_alone(&self) -> bool {
+        let lines = self.line.as_ref().map_or(&[][..], |line| &line.lines);
+        let is_modem = |line: &Raised| line.modem.is_some();
+        if self.carriers.is_empty() {
+            return self.endpoint.is_none() && !lines.is_empty() && lines.iter().all(is_modem);
+        }
+        let has_modem = |at| lines.iter().any(|line| line.carrier == Some(at) && is_modem(line));
+        (0..self.carriers.len()).all(has_modem)
+    }
+
     /// The same of a peer: what is settled with the session.
     fn fixed_differences(&self, new: &Peer) -> impl Iterator<Item = &'static str> + use<> {
         let psk = |p: &Peer| p.preshared_key.as_ref().map(|key| key.to_base64());

@@ -376,11 +376,18 @@ impl Tunnel {
     /// The peer is there on a path: configured, stored, or resolved anew. Not for addresses
     /// that packets came from; those are validated first.
     pub fn set_endpoint(&mut self, now: Instant, path: PathId, to: Remote) {
-        if self.ways.make(path, to.carrier).address.tell(now, to)
+        if self.ways.may_be_at(to)
+            && self.ways.make(path, to.carrier).address.tell(now, to)
             && let Some(attempt) = &mut self.attempt
         {
             attempt.restart(now);
         }
+    }
+
+    /// The peer is at lines alone, which have one other end each: nothing goes to addresses of
+    /// networks, and what comes from there is not the peer's.
+    pub fn keep_to_lines(&mut self) {
+        self.ways.keep_to_lines();
     }
 
     /// The peer is no longer there, on any path: a call that led to it is over.
@@ -576,7 +583,7 @@ impl Tunnel {
     ) -> Result<Opened, PacketError> {
         let header = DataHeader::read(packet).ok_or(PacketError::Malformed)?;
         let path = header.path;
-        if !self.ways.admits(path) {
+        if !self.ways.admits(path) || !self.ways.may_be_at(from) {
             return Err(PacketError::UnknownPath);
         }
         let (slot, number, len) = match header.receiver {

@@ -187,7 +187,7 @@ impl Driver {
         for number in 0..=self.others.len() {
             let config = self.config_of(number);
             for peer in &config.peers {
-                let stored = self.store.get(&peer.public_key);
+                let stored = self.last_place(peer);
                 self.unstarted(number).add_peer(peer.clone(), stored)?;
             }
             self.unstarted(number).set_config(config);

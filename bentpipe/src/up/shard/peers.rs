@@ -39,6 +39,9 @@ impl Shard {
             .relay
             .add_peer(now, config, peers::policy(&peer))
             .map_err(|e| UpError::Peer(peer.name.clone(), e))?;
+        if peer.is_at_lines_alone() {
+            self.relay.endpoint.keep_to_lines(id);
+        }
         let modems = self.open_modems(&peer);
         let paths = self.open_paths(now, id, &peer, &modems);
         self.open_line(now, id, &peer, &modems, &paths);

@@ -140,6 +140,15 @@ impl Endpoint {
         }
     }
 
+    /// The peer is reached by lines alone ([`Remote::addr`] is `None`): it gets no session by an
+    /// address of a network, whoever asks for one, or its line is paid for and carries nothing.
+    pub fn keep_to_lines(&mut self, id: PeerId) {
+        if let Some(peer) = self.peer_mut(id) {
+            peer.tunnel.keep_to_lines();
+            self.mark(id);
+        }
+    }
+
     /// The peer is no longer at this place, on any path: a call that led to it is over, and the
     /// next one on that line is somebody else's. The session waits until it is heard elsewhere.
     pub fn forget_place(&mut self, now: Instant, id: PeerId, place: Remote) {

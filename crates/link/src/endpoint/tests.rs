@@ -14,7 +14,7 @@ use units::{BitRate, ByteCount, Duration, Instant};
 
 use super::*;
 use crate::keys::{Entropy, PresharedKey, PrivateKey};
-use crate::path::{PathId, Remote};
+use crate::path::{CarrierId, PathId, Remote};
 use crate::session::{Event, Facts, LinkConfig, Session};
 use crate::wire::{Origin, ResetReason, Target};
 
@@ -132,6 +132,55 @@ fn a_challenge_is_answered_to_where_it_came_from() {
     sent(now, &mut shore);
     assert_eq!(shore.peer_endpoint(ship_id), Some(addr(11).source()));
     assert_eq!(ship.peer_endpoint(shore_id), Some(addr(2).source()), "where it was known to be");
+}
+
+/// A shore that remembers an address of the ship calls it there while its line is down.
+#[test]
+fn a_peer_that_is_reached_by_lines_alone_gets_no_session_by_another_way() {
+    let mut now = Instant::from_nanos(1);
+    let line = Remote { carrier: CarrierId(255), addr: None };
+    let (mut ship, shore_id) = node(1, 2, Some(addr(2)));
+    ship.keep_to_lines(shore_id);
+    assert_eq!(sent(now, &mut ship), [], "it forgets an address of the shore");
+    ship.set_endpoint(now, shore_id, addr(2));
+    assert_eq!(sent(now, &mut ship), [], "and is told of none");
+    ship.set_endpoint(now, shore_id, line);
+    ship.set_path_up(now, shore_id, PathId::FIRST, false);
+    let (mut shore, ship_id) = node(2, 1, Some(addr(1)));
+    for _ in 0..40 {
+        for (to, mut packet) in sent(now, &mut shore) {
+            assert_eq!(to, addr(1));
+            ship.handle_packet(now, now, addr(2), &mut packet);
+        }
+        assert_eq!(sent(now, &mut ship), [], "no answer");
+        now += Duration::from_millis(500);
+        shore.handle_timeout(now);
+    }
+    assert!(!ship.is_established(shore_id) && !shore.is_established(ship_id));
+    assert!(ship.drops().contains_key("path down"));
+
+    // It calls.
+    ship.set_path_up(now, shore_id, PathId::FIRST, true);
+    for _ in 0..8 {
+        for (to, mut packet) in sent(now, &mut ship) {
+            assert_eq!(to, line);
+            shore.handle_packet(now, now, line, &mut packet);
+        }
+        for (to, mut packet) in sent(now, &mut shore) {
+            if to == line {
+                ship.handle_packet(now, now, line, &mut packet);
+            }
+        }
+        now += Duration::from_millis(50);
+    }
+    assert!(ship.is_established(shore_id) && shore.is_established(ship_id));
+    // Under the keys of the call nothing counts either that comes from elsewhere.
+    shore.session_mut(ship_id).expect("a session").ping();
+    let before = ship.peer_stats(shore_id).packets_in;
+    for (_, mut packet) in sent(now, &mut shore) {
+        ship.handle_packet(now, now, addr(2), &mut packet);
+    }
+    assert_eq!(ship.peer_stats(shore_id).packets_in, before);
 }
 
 /// Who pays by the byte pays for handshakes: each side has the same bytes, from the first one on.

@@ -27,6 +27,9 @@ impl Tunnel {
         let Some(PacketKind::Response { receiver }) = PacketKind::of(packet) else {
             return Err(HandshakeError::Malformed);
         };
+        if !self.ways.may_be_at(from) {
+            return Err(HandshakeError::PathDown);
+        }
         let attempt = self.attempt.as_mut().ok_or(HandshakeError::Unsolicited)?;
         let index = attempt.find(receiver).ok_or(HandshakeError::Unsolicited)?;
         let response = attempt.tries[index].asked.read_response(packet).inspect_err(|e| {
@@ -112,7 +115,7 @@ impl Tunnel {
         if initiation.peer() != &self.config.peer {
             return Err(HandshakeError::WrongPeer);
         }
-        if self.ways.is_down(from) {
+        if self.ways.is_down(from) || !self.ways.may_be_at(from) {
             return Err(HandshakeError::PathDown);
         }
         if !initiation.suits(self.config.offer) {

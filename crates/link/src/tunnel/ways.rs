@@ -55,6 +55,8 @@ pub(super) struct Ways {
     list: Vec<Way>,
     side: u64,
     pub route: Route,
+    /// The peer is at lines alone ([`Remote::addr`] is `None`).
+    lines_alone: bool,
 }
 
 impl Way {
@@ -71,7 +73,7 @@ impl Ways {
     pub fn new(side: u64, first: Option<Remote>) -> Ways {
         let carrier = first.map_or(CarrierId(0), |remote| remote.carrier);
         let first = Way::new(PathId::FIRST, carrier, first);
-        Ways { list: vec![first], side, route: Route::default() }
+        Ways { list: vec![first], side, route: Route::default(), lines_alone: false }
     }
 
     pub fn get(&self, id: PathId) -> Option<&Way> {
@@ -107,6 +109,21 @@ impl Ways {
             }
             _ => self.list.retain(|w| w.id != id),
         }
+    }
+
+    /// The peer is at lines alone from now on: no address of a network is its.
+    pub fn keep_to_lines(&mut self) {
+        self.lines_alone = true;
+        for way in &mut self.list {
+            if let Some(place) = way.address.endpoint().filter(|place| place.addr.is_some()) {
+                way.address.forget(place);
+            }
+        }
+    }
+
+    /// May the peer be at this place?
+    pub fn may_be_at(&self, place: Remote) -> bool {
+        !self.lines_alone || place.addr.is_none()
     }
 
     /// The peer is no longer there, on any path.
