@@ -13,6 +13,7 @@ use std::time::Duration;
 use os::netns::{NetNs, veth};
 use socket2::{Domain, Socket, Type};
 
+use crate::block::{Restless, in_clear, watch};
 use crate::failure::{kernel_state, wait_for_kernel_state};
 use crate::files::{HttpServer, make_file, sha256};
 use crate::gateway::Settings;
@@ -328,6 +329,19 @@ fn who_visits_a_single_host_with_strict_filters_is_answered_where_he_is() {
     }
 }
 
+/// Connects from a socket that is bound to an interface.
+fn connect_bound(ns: &NetNs, interface: &str, to: SocketAddr) -> TcpStream {
+    ns.run(|| {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
+        socket.bind_device(Some(interface.as_bytes())).unwrap();
+        socket
+            .connect_timeout(&to.into(), PATIENCE)
+            .unwrap_or_else(|e| panic!("{to} by {interface}: {e}"));
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        TcpStream::from(socket)
+    })
+}
+
 /// The host has a second interface, towards a server that is not behind the link.
 #[test]
 fn a_program_that_binds_itself_to_an_interface_stays_outside() {
@@ -336,17 +350,14 @@ fn a_program_that_binds_itself_to_an_interface_stays_outside() {
     }
     let mut world = single_host("block");
     let provider = second_interface(&world);
+    // A router that answers for no address but its own: the host has to go by it.
+    provider.sysctl("net.ipv4.conf.all.arp_ignore", "1").unwrap();
     start(&mut world);
     for [.., server] in OUTSIDE {
         let at = at(server, 80);
         let listener = listen(&provider, &at.to_string());
         let before = world.a.status().links[0].clone();
-        let mut near = world.gwa.run(|| {
-            let socket = Socket::new(Domain::for_address(at), Type::STREAM, None).unwrap();
-            socket.bind_device(Some(b"isp0")).unwrap();
-            socket.connect_timeout(&at.into(), PATIENCE).unwrap();
-            TcpStream::from(socket)
-        });
+        let mut near = connect_bound(&world.gwa, "isp0", at);
         let mut far = accept(&listener);
         near.write_all(b"in clear").unwrap();
         expect(&mut far, b"in clear");
@@ -358,4 +369,53 @@ fn a_program_that_binds_itself_to_an_interface_stays_outside() {
         assert!(try_connect(&world.gwa, &at.to_string()).is_err(), "{server}");
         assert!(accept_within(&listener, Duration::from_millis(300)).is_none(), "{server}");
     }
+}
+
+/// A router whose own traffic goes into the link, too, and whose programs may bind themselves to
+/// the satellite's interface to stay outside. Hosts behind it cannot.
+#[test]
+fn where_programs_may_bind_themselves_nothing_of_a_lan_leaves_in_clear() {
+    if !root() {
+        return;
+    }
+    let mut plan = Plan { clear_routes: true, ..Plan::default() };
+    plan.a.routes = vec!["0.0.0.0/0", "::/0"];
+    plan.a.node = "own = true\n".into();
+    let hosts = ["192.0.2.1/32", "fd00:5a7::1/128", "10.1.0.1/32", "fd01::1/128"];
+    plan.b.routes.extend(hosts);
+    let mut world = World::without_gateways(&plan);
+    for via in ["192.0.2.2", "fd00:5a7::2"] {
+        world.gwa.route(&format!("default via {via}")).unwrap();
+    }
+    start(&mut world);
+    watch(&world);
+    let host = Restless::new(&world);
+    let safe = |world: &World, when: &str| {
+        host.wait(60);
+        assert_eq!(in_clear(world), 0, "{when}");
+    };
+    let bound_in_clear = |world: &World| {
+        for (server, router) in [("10.2.0.2", "192.0.2.1"), ("fd02::2", "fd00:5a7::1")] {
+            let at = at(server, 7_000);
+            let listener = listen(&world.server, &at.to_string());
+            let mut near = connect_bound(&world.gwa, SATELLITE, at);
+            let mut far = accept(&listener);
+            // By the link the server would see the far gateway's address.
+            assert_eq!(far.peer_addr().unwrap().ip().to_string(), router);
+            talk(&mut near, &mut far);
+        }
+    };
+    let listener = listen(&world.server, "10.2.0.2:7001");
+    bound_in_clear(&world);
+    check_echo(&world.gwa, &listener);
+    check_echo(&world.client, &listener);
+    safe(&world, "while both run");
+    // The rules for bound sockets come anew with each route.
+    world.gwa.ip("route replace default via 192.0.2.2 metric 7").unwrap();
+    safe(&world, "after a route came");
+    world.b.kill();
+    safe(&world, "while the far gateway is dead");
+    bound_in_clear(&world);
+    world.a.kill();
+    safe(&world, "after a kill");
 }
