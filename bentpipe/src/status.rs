@@ -213,7 +213,7 @@ fn write_table(out: &mut String, links: &[LinkStatus]) {
 fn row(link: &LinkStatus) -> [String; 8] {
     [
         link.peer.clone(),
-        state(link.state).to_owned(),
+        link.state.words().to_owned(),
         link.endpoint.clone().unwrap_or_else(|| "-".to_owned()),
         rate(&link.send),
         rate(&link.receive),
@@ -287,7 +287,7 @@ fn write_link(out: &mut String, link: &LinkStatus, in_full: bool, node: &NodeSta
     if let Some(why) = &link.books_unwritten {
         put!(out, "  books        cannot be written: {why}; kept in memory until they can be");
     }
-    write_orders(out, link);
+    write_line(out, link);
     if let Some(budget) = link.line.iter().find_map(|line| line.budget.as_ref()) {
         put!(out, "  budget       {budget}");
     }
@@ -444,24 +444,17 @@ fn squeezed(c: &CompressedBytes) -> String {
     )
 }
 
-/// Lines that an order holds, and those that could not be dropped.
-fn write_orders(out: &mut String, link: &LinkStatus) {
-    let each = |all: &LineReport| match all.lines.is_empty() {
-        true => vec![all.clone()],
-        false => all.lines.clone(),
+/// The lines, as `bentpipe link why` tells of them; budgets have rows of their own.
+fn write_line(out: &mut String, link: &LinkStatus) {
+    let Some(line) = &link.line else { return };
+    let without_budget = |line: &LineReport| LineReport { budget: None, ..line.clone() };
+    let shown = LineReport {
+        hosts: Vec::new(),
+        lines: line.lines.iter().map(without_budget).collect(),
+        ..without_budget(line)
     };
-    for line in link.line.iter().flat_map(each) {
-        let LineReport { carrier, state, cause, command, .. } = line;
-        let is_ordered = !matches!(&*command, "" | "auto");
-        if !is_ordered && !cause.contains("may still be up") {
-            continue;
-        }
-        let name = if carrier.is_empty() { carrier } else { format!("{carrier}: ") };
-        let order = match is_ordered {
-            true => format!("; `bentpipe link {command}` is in force"),
-            false => String::new(),
-        };
-        put!(out, "  line         {name}{state}: {cause}{order}");
+    for (n, row) in shown.to_string().lines().enumerate() {
+        put!(out, "  {:<12} {row}", if n == 0 { "line" } else { "" });
     }
 }
 
@@ -499,16 +492,6 @@ fn write_direction(out: &mut String, name: &str, d: &Direction, lost: &str) {
         let _ = write!(line, " ({}.{} %)", mille / 10, mille % 10);
     }
     put!(out, "{line}, {} packets{lost}", grouped(d.packets));
-}
-
-fn state(state: LinkState) -> &'static str {
-    match state {
-        LinkState::Down => "down",
-        LinkState::Rising => "rising",
-        LinkState::Departed => "departed",
-        LinkState::Up => "up",
-        LinkState::Fading => "fading",
-    }
 }
 
 fn rate(d: &Direction) -> String {

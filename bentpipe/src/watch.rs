@@ -7,7 +7,7 @@ use console::{Global, print, print_json};
 use units::Duration;
 
 use crate::admin::{
-    self, Event, Flow, LinkState, Notice, Outage, RekeyState, Request, Status, UsageRow, Way, mbits,
+    self, Event, Flow, Notice, Outage, RekeyState, Request, Status, UsageRow, Way, mbits,
 };
 use crate::calendar;
 use crate::human::{bytes, grouped, lasting, span};
@@ -91,6 +91,10 @@ fn words(notice: &Notice) -> Vec<String> {
         }
         Event::LinkBack => one("the peer answers again".to_owned()),
         Event::Path { path, cause } => one(format!("everything goes by {path}: {}", cause.why())),
+        Event::Line { line, state, cause } => {
+            let line = if line.is_empty() { "the line".to_owned() } else { format!("line {line}") };
+            one(format!("{line} is {state}: {cause}"))
+        }
         Event::LinkFailing { failing } => one(format!("no session: {}", failing.finding())),
         Event::OutageBegan { outage } => {
             let since = calendar::time(outage.began_ms);
@@ -136,13 +140,7 @@ fn snapshot(now_ms: u64, status: &Status, outages: &[Outage]) -> Vec<String> {
     let mut lines =
         vec![format!("bentpipe {}, up {}", status.node.version, span(status.node.uptime_ms))];
     for link in &status.links {
-        let state = match link.state {
-            LinkState::Down => "down",
-            LinkState::Rising => "rising",
-            LinkState::Departed => "departed",
-            LinkState::Up => "up",
-            LinkState::Fading => "fading",
-        };
+        let state = link.state.words();
         let at = link.endpoint.as_ref().map_or(String::new(), |a| format!(" at {a}"));
         let streams = grouped(link.streams_open);
         lines.push(format!("{}: {state}{at}, {streams} streams open", link.peer));
@@ -167,7 +165,7 @@ fn usage(of: &str, row: &UsageRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::{Cause, LinkStatus};
+    use crate::admin::{Cause, LinkState, LinkStatus};
 
     fn told(peer: Option<&str>, event: Event) -> String {
         text(&Notice { at_ms: 1_790_000_000_000, peer: peer.map(str::to_owned), event })
@@ -210,6 +208,11 @@ mod tests {
             told(Some("shore"), Event::FlowClosed { flow }),
             "2026-09-21 14:13:20  shore: closed  10.1.0.2 to 192.0.2.80:443, normal: 1.2kB sent, \
              4.5MB received in 3s\n"
+        );
+        let (line, state, cause) = (String::new(), "down".to_owned(), "idle".to_owned());
+        assert_eq!(
+            told(Some("shore"), Event::Line { line, state, cause }),
+            "2026-09-21 14:13:20  shore: the line is down: idle\n"
         );
         assert_eq!(told(None, Event::Unknown), "", "what a newer gateway tells is passed over");
     }

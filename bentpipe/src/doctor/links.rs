@@ -54,6 +54,27 @@ fn link(link: &LinkStatus, own_key: &str) -> Check {
         return Check::fail(check, format!("{peer}: {finding}"), mend);
     }
     match (link.state, link.dead) {
+        (LinkState::Resting, _) => {
+            // Who dials: this node, or the peer alone, to its line here or to a telephone.
+            let said = match link.line.as_ref().is_some_and(|line| !line.only_answers) {
+                true => "rests: its line is down, and is raised when somebody waits for it",
+                false => "rests: its line is down; this node only answers, and the peer calls",
+            };
+            Check::ok(check, format!("{peer}: {said}{}", cause_of(link)))
+        }
+        (LinkState::OrderedDown, _) => {
+            let said = "its line is down by order, and is raised for nothing";
+            let mend = format!("`bentpipe link auto {peer}` leaves it to the rules again");
+            Check::warn(check, format!("{peer}: {said}"), mend)
+        }
+        (LinkState::LineFailed, _) => {
+            let said = "its line was to be raised, and that came to nothing";
+            let mend = format!(
+                "`bentpipe link why {peer}` says when it is tried again; look at the modem or the \
+                 `raise` command, and whether the peer's gateway runs"
+            );
+            Check::warn(check, format!("{peer}: {said}{}", cause_of(link)), mend)
+        }
         (LinkState::Up, None) => Check::ok(check, format!("{peer}: up")),
         (LinkState::Rising, _) => {
             let mend = "ask again in ten seconds: then it is known why";
@@ -73,8 +94,9 @@ fn link(link: &LinkStatus, own_key: &str) -> Check {
             Check::warn(check, format!("{peer}: down, with nothing that asks for it"), mend)
         }
         (LinkState::Down, _) => {
-            let mend = "it calls once it knows this node's address; if it should have by now, \
-                        `bentpipe doctor FILE` there says why it does not";
+            let mend = "the file names no address for it, so that the peer has to call this node, \
+                        over the network or by telephone; if it should have by now, `bentpipe \
+                        doctor FILE` there says why it does not";
             Check::warn(
                 check,
                 format!("{peer}: has not called, and its address is not known"),
@@ -86,6 +108,12 @@ fn link(link: &LinkStatus, own_key: &str) -> Check {
             Check::warn(check, format!("{peer}: does not answer at the moment"), mend)
         }
     }
+}
+
+/// Why the line is down, in brackets; nothing of a peer that calls by telephone.
+fn cause_of(link: &LinkStatus) -> String {
+    let cause = link.line.as_ref().map(|line| line.cause.as_str()).unwrap_or_default();
+    if cause.is_empty() { String::new() } else { format!(" ({cause})") }
 }
 
 /// What the two files cannot both be right about; both ends are told when they speak.
@@ -128,7 +156,7 @@ fn strangers(status: &Status) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::{Failing, Reason, Stranger};
+    use crate::admin::{Failing, LineReport, Reason, Stranger};
     use crate::doctor::check::State;
 
     #[test]
@@ -193,6 +221,8 @@ mod tests {
         assert_eq!(checks[1].finding, departed);
         assert!(checks[2].mend.as_ref().unwrap().starts_with("last heard 3m00s ago"));
         assert!(checks[3].finding.contains("has not called"));
+        let mend = checks[3].mend.as_ref().unwrap();
+        assert!(mend.contains("has to call this node, over the network or by telephone"), "{mend}");
         assert!(checks[4].finding.starts_with("sky: split at this end alone"));
     }
 

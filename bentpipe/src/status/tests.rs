@@ -130,7 +130,7 @@ fn hosts_whose_budget_is_used_up_are_named_with_what_they_cost() {
 }
 
 #[test]
-fn lines_that_are_ordered_down_or_may_still_be_up_are_told() {
+fn lines_are_told_as_link_why_tells_them() {
     let mut status = sample();
     let line = |carrier: &str, command: &str, cause: &str| LineReport {
         carrier: carrier.into(),
@@ -140,13 +140,17 @@ fn lines_that_are_ordered_down_or_may_still_be_up_are_told() {
         ..Default::default()
     };
     status.links[0].line = Some(line("", "down", "ordered from here"));
+    status.links[0].state = LinkState::OrderedDown;
     let text = render(&status);
-    let told = "  line         down: ordered from here; `bentpipe link down` is in force\n";
+    assert!(text.contains("shore  ordered down  "), "{text}");
+    let told = "  line         down for 0 s: ordered from here; `bentpipe link down` is in force\n";
     assert!(text.contains(told), "{text}");
     let lines = vec![line("vsat", "auto", "idle"), line("lte", "auto", "idle; it may still be up")];
     status.links[0].line = Some(LineReport { lines, ..line("", "auto", "idle") });
     let text = render(&status);
-    assert!(text.contains("  line         lte: down: idle; it may still be up\n"), "{text}");
+    let told = "  line         vsat: down for 0 s: idle\n               lte: down for 0 s: idle; it \
+                may still be up\n";
+    assert!(text.contains(told), "{text}");
     assert_eq!(text.matches("  line  ").count(), 1, "{text}");
 }
 

@@ -20,6 +20,7 @@ pub(super) mod report;
 mod sampling;
 mod service_lines;
 mod services;
+mod standing;
 mod telephone_line;
 mod telephones;
 mod telling;

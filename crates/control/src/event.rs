@@ -65,6 +65,17 @@ pub enum Event {
         /// Why: what speaks for it, or against the one before.
         cause: PathCause,
     },
+    /// A line is raised, is up, or is down; or a call on a telephone line began or is over.
+    Line {
+        /// Its carrier's name, or the telephone line's; empty: the peer has one line and no
+        /// carriers.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        line: String,
+        /// down, dialling, rising or up.
+        state: String,
+        /// What raised it, or why it is down.
+        cause: String,
+    },
     /// A direction of the link is dead; its streams wait.
     LinkSilent {
         /// Which direction.
@@ -284,6 +295,7 @@ mod tests {
             Event::LinkBack,
             Event::Path { path: "lte".to_owned(), cause: PathCause::Silent },
             Event::LinkFailing { failing: Box::default() },
+            Event::Line { line: String::new(), state: "down".into(), cause: "idle".into() },
             Event::OutageBegan { outage: Outage { ended_ms: None, ..outage.clone() } },
             Event::OutageEnded { outage },
             Event::Rate { current_bps: 1, limit_bps: 2, capacity_bps: 3 },

@@ -28,6 +28,9 @@ pub struct LineReport {
     /// Its carrier's name; empty: the peer has one line and no carriers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub carrier: String,
+    /// Only the other end calls.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub only_answers: bool,
     /// down, dialling, rising, up or lingering.
     pub state: String,
     /// What raised it, or why it is down.
@@ -173,7 +176,7 @@ impl fmt::Display for LineBudget {
 impl LineReport {
     fn write_state(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for {}: {}", self.state, seconds(self.for_ms), self.cause)?;
-        if self.command != "auto" {
+        if !matches!(&*self.command, "" | "auto") {
             write!(f, "; `bentpipe link {}` is in force", self.command)?;
         }
         if let (Some(by), Some(ago)) = (&self.held_by, self.used_ms_ago) {

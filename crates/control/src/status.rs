@@ -104,6 +104,37 @@ pub enum LinkState {
     Up,
     /// The peer has not answered, or not heard, for a while; its streams wait.
     Fading,
+    /// Its line is down, and is raised when somebody waits for it.
+    Resting,
+    /// Its line is down by `link down`, and is raised for nothing.
+    OrderedDown,
+    /// Its line was to be raised, and that came to nothing.
+    LineFailed,
+    /// One that this program does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+impl LinkState {
+    /// The state in a word or two.
+    pub fn words(self) -> &'static str {
+        match self {
+            LinkState::Down => "down",
+            LinkState::Rising => "rising",
+            LinkState::Departed => "departed",
+            LinkState::Up => "up",
+            LinkState::Fading => "fading",
+            LinkState::Resting => "resting",
+            LinkState::OrderedDown => "ordered down",
+            LinkState::LineFailed => "line failed",
+            LinkState::Unknown => "unknown",
+        }
+    }
+
+    /// Is its line down as it is wanted: nobody needs it, or the operator said so?
+    pub fn rests(self) -> bool {
+        matches!(self, LinkState::Resting | LinkState::OrderedDown)
+    }
 }
 
 /// Which way of a link is meant.

@@ -12,7 +12,7 @@ use super::Shard;
 use super::telling::rekey_state;
 use crate::admin::{
     CompressedBytes, Compression, DatagramCounts, Dead, Deduplication, Direction, HandshakeCounts,
-    HostAccount, HostCompression, LinkState, LinkStatus, RateReport, Stranger, StreamCompression,
+    HostAccount, HostCompression, LinkStatus, RateReport, RekeyState, Stranger, StreamCompression,
     Way,
 };
 use crate::config::Traffic;
@@ -89,14 +89,9 @@ impl Shard {
         let received = (s.stream_bytes_out + all.received).saturating_sub(all.received_as);
         let (rate_out, rate_in) = peer.meter.rates(now, self.sampling.since(), &stats);
         let health = endpoint.health(peer.id);
-        let state = match (endpoint.is_established(peer.id), health) {
-            (true, PathHealth::Alive) => LinkState::Up,
-            (true, _) => LinkState::Fading,
-            (false, _) if endpoint.is_calling(peer.id) => LinkState::Rising,
-            // It ended the session in order and is not called.
-            (false, _) if stats.heard.is_some() && !peer.up => LinkState::Departed,
-            (false, _) => LinkState::Down,
-        };
+        let state = self.link_state(now, peer);
+        // Nothing is asked of a link whose line is down, and nothing can fail.
+        let rests = state.rests();
         let dead =
             |direction, since| Some(Dead { direction, for_ms: now.since(since).as_millis() });
         let dead = match health {
@@ -110,9 +105,12 @@ impl Shard {
             public_key: peer.config.public_key.to_string(),
             shard: self.number as u64,
             state,
-            failing: self.failing(now, peer.id),
-            dead,
-            rekey: rekey_state(endpoint.rekey(now, peer.id)),
+            failing: self.failing(now, peer.id).filter(|_| !rests),
+            dead: dead.filter(|_| !rests),
+            rekey: match rests {
+                true => RekeyState::InTime,
+                false => rekey_state(endpoint.rekey(now, peer.id)),
+            },
             endpoint: endpoint.peer_endpoint(peer.id).map(|a| a.to_string()),
             twins: peer.twins.seen(now).map(|both| both.map(|address| address.to_string())),
             heard_ms: stats.heard.map(|at| now.since(at).as_millis()),

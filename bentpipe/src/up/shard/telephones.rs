@@ -3,7 +3,7 @@
 //! line. A call that no peer proves to be his is hung up after the time of a handshake, and
 //! counted; one in which nothing comes any more, after `idle`.
 
-use control::TelephoneReport;
+use control::{Event, TelephoneReport};
 use dial::hayes::{Cause, Told};
 use link::{PeerId, Remote};
 use units::{BitRate, Duration, Instant};
@@ -117,6 +117,10 @@ impl Shard {
         if let Some(id) = peer {
             let who = self.peers.with_id(id).map_or("", |peer| &peer.config.name);
             crate::log!(Info, "a peer's call is over", line = name, peer = who, why = why);
+            if let Some(peer) = self.peers.with_id(id) {
+                let (line, cause) = (name.clone(), why.to_string());
+                self.tidings.push(peer, Event::Line { line, state: "down".to_owned(), cause });
+            }
             self.relay.endpoint.forget_place(now, id, place);
         }
     }
@@ -126,8 +130,8 @@ impl Shard {
         let here = |line: &&mut TelephoneLine| line.place() == to;
         let Some(line) = self.telephones.iter_mut().find(here) else { return };
         let Some(call) = &mut line.call else { return };
-        let before = call.peer.replace(id).filter(|other| *other != id);
-        if let Some(other) = before {
+        let before_call = call.peer.replace(id);
+        if let Some(other) = before_call.filter(|other| *other != id) {
             self.relay.endpoint.forget_place(now, other, to);
         }
         let Some(modem) = self.carrier.serial_mut(line.carrier) else { return };
@@ -136,6 +140,10 @@ impl Shard {
             modem.set_rate(peer.config.link.send);
             let name = &line.settings.name;
             crate::log!(Info, "a peer called", line = name, peer = peer.config.name);
+            if before_call != Some(id) {
+                let (line, cause) = (name.clone(), "the peer called".to_owned());
+                self.tidings.push(peer, Event::Line { line, state: "up".to_owned(), cause });
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use super::one::OneLine;
 use super::orders::Orders;
 use crate::config::{LINK_CLASS, Line, Peer};
 use crate::ledger::Ledger;
+use crate::up::shard::standing;
 
 /// Flows of a line that are told apart; those beyond are told as others'.
 pub(super) const MOST_FLOWS: usize = 1024;
@@ -30,7 +31,7 @@ pub(super) type Place = (usize, usize);
 /// beside them follows.
 pub(in crate::up) struct ManagedLine {
     pub(super) key: PublicKey,
-    pub(super) peer: PeerId,
+    pub(in crate::up::shard) peer: PeerId,
     pub(super) name: String,
     pub(super) settings: Line,
     pub(super) manager: Manager,
@@ -179,6 +180,26 @@ impl ManagedLine {
              `budget` and reload, or wait for the next month",
             self.name
         ))
+    }
+
+    /// How the lines stand; `None` where they are not raised, or carriers are there beside them.
+    pub(in crate::up::shard) fn stand(&self) -> Option<standing::Lines> {
+        if !self.settings.raises || !self.beside.is_empty() {
+            return None;
+        }
+        let command = |id| self.manager.line_command(id).unwrap_or(self.manager.command());
+        let each = self.each.iter().map(|one| one.id);
+        let all = each.filter_map(|id| Some((self.manager.state(id)?, command(id))));
+        match standing::lines(all) {
+            // The other end calls: there is nothing here that could fail.
+            standing::Lines::Failed if self.only_answers() => Some(standing::Lines::Resting),
+            stands => Some(stands),
+        }
+    }
+
+    /// Does none of the lines call?
+    pub(super) fn only_answers(&self) -> bool {
+        self.settings.lines.iter().all(|line| line.modem.is_some() && !line.calls())
     }
 
     /// Is a line up?

@@ -23,6 +23,8 @@ pub struct OneLine {
     pub(super) silent_since: Option<Instant>,
     /// The interface that commands raise it on had a link when it was looked at last.
     pub(super) has_link: bool,
+    /// The state that watchers have heard of.
+    pub(super) told_state: &'static str,
     /// What had come from the peer when the carrier was there.
     pub(super) heard_before: Heard,
 }
@@ -60,6 +62,7 @@ impl OneLine {
             unheard_since: None,
             silent_since: None,
             has_link: true,
+            told_state: "down",
             heard_before: Heard::default(),
         }
     }

@@ -49,6 +49,13 @@ impl ManagedLine {
         }
     }
 
+    /// The name of a line's carrier; empty: the peer has one line and no carriers.
+    pub(super) fn carrier_title(&self, n: usize) -> String {
+        let is_carrier = self.settings.lines[n].carrier.is_some();
+        let carrier = self.settings.manager.carriers.get(n).filter(|_| is_carrier);
+        carrier.map_or_else(String::new, |carrier| carrier.name.to_string())
+    }
+
     /// Which of the lines stands for all: the first that is up, or is being raised, or the
     /// preferred one.
     pub(super) fn shown(&self) -> usize {
@@ -64,12 +71,10 @@ impl ManagedLine {
         let state = self.manager.state(CarrierId(n));
         let cause = state.map(State::cause).unwrap_or_default();
         let line = why.lines.get(n);
-        let is_carrier = self.settings.lines[n].carrier.is_some();
         let own = line.and_then(|l| l.command).unwrap_or(why.command);
         LineReport {
-            carrier: line
-                .filter(|_| is_carrier)
-                .map_or_else(String::new, |l| l.carrier.to_string()),
+            carrier: self.carrier_title(n),
+            only_answers: self.only_answers(),
             state: state.map_or("down", State::name).to_owned(),
             cause: match self.manager.may_be_up(CarrierId(n)) {
                 true => format!("{cause}; it may still be up: `drop` failed, and is tried again"),

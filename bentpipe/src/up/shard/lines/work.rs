@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use control::{LineCommand, LineReport};
 use dial::books::Host;
-use dial::manager::{CarrierId, Command, Event, Work};
+use dial::manager::{CarrierId, Command, Event, State, Work};
 use dial::rules::Flow;
 use dial::tariff::Rates;
 use link::PeerId;
@@ -220,6 +220,7 @@ impl Shard {
                     let (to, why) = (state.name(), state.cause());
                     let peer = line.title(carrier.0);
                     crate::log!(Info, "the line changes", peer = peer, to = to, why = why);
+                    self.tell_watchers_of_line(at, carrier, &state);
                 }
                 self.look_at_links(now, [id]);
             }
@@ -239,6 +240,26 @@ impl Shard {
                 let name = line.title(carrier.0);
                 crate::log!(Warn, what, peer = name, spent = spent, of = of);
             }
+        }
+    }
+
+    /// A line that lingers is up to watchers: it is used again at any moment.
+    fn tell_watchers_of_line(&mut self, at: usize, carrier: CarrierId, state: &State) {
+        let line = &mut self.lines[at];
+        let name = match state {
+            State::Lingering { .. } => "up",
+            state => state.name(),
+        };
+        if std::mem::replace(&mut line.each[carrier.0].told_state, name) == name {
+            return;
+        }
+        let event = control::Event::Line {
+            line: line.carrier_title(carrier.0),
+            state: name.to_owned(),
+            cause: state.cause(),
+        };
+        if let Some(peer) = self.peers.with_id(line.peer) {
+            self.tidings.push(peer, event);
         }
     }
 
