@@ -13,7 +13,8 @@ use units::BitRate;
 
 use crate::admin::{
     self, CompressedBytes, Compression, Dead, Deduplication, Direction, HostAccount, LineReport,
-    LinkState, LinkStatus, NodeStatus, OneSidedStatus, RekeyState, Status, TelephoneReport, Way,
+    LinkState, LinkStatus, NodeStatus, OneSidedStatus, RekeyState, ServiceStatus, Status,
+    TelephoneReport, Way,
 };
 use crate::human::{bytes, grouped, memory, span};
 
@@ -117,6 +118,7 @@ fn explain(global: &Global) -> miette::Result<()> {
 pub fn render(status: &Status) -> String {
     let mut out = String::new();
     write_node(&mut out, &status.node);
+    status.services.iter().for_each(|service| write_service(&mut out, service));
     if status.links.is_empty() && status.one_sided.is_empty() {
         out.push_str("\nno peers\n");
         return out;
@@ -178,6 +180,21 @@ fn write_node(out: &mut String, node: &NodeStatus) {
         );
     }
     write_drops(out, &node.dropped);
+}
+
+fn write_service(out: &mut String, service: &ServiceStatus) {
+    let mut line = format!("{}: {}", service.name, service.state.words());
+    if let Some(ms) = service.running_ms {
+        let _ = write!(line, " for {}", span(ms));
+    }
+    if service.failures > 0 {
+        let starts = if service.keeps_failing() { "fails over and over" } else { "has failed" };
+        let _ = write!(line, "; it {starts}: {}", service.end_in_words());
+    }
+    if let Some(ms) = service.next_start_ms.filter(|_| service.failures > 0) {
+        let _ = write!(line, "; started again in {}", span(ms));
+    }
+    put!(out, "  service      {line}");
 }
 
 fn write_drops(out: &mut String, dropped: &std::collections::BTreeMap<String, u64>) {

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::check::Check;
-use crate::admin::{LinkState, LinkStatus, NoGateway, OneSidedStatus, RekeyState, Status};
+use crate::admin::{
+    LinkState, LinkStatus, NoGateway, OneSidedStatus, RekeyState, ServiceStatus, Status,
+};
 use crate::human::span;
 
 /// The gateway that runs with this file, and each of its links; `status` is its answer.
@@ -19,6 +21,7 @@ pub(super) fn checks(file: &Path, status: &miette::Result<Status>) -> Vec<Check>
                 checks.extend(books(l));
             }
             checks.extend(status.one_sided.iter().map(one_sided));
+            checks.extend(status.services.iter().map(service));
             checks.extend(strangers(status));
             checks
         }
@@ -139,6 +142,23 @@ fn one_sided(link: &OneSidedStatus) -> Check {
     Check::ok("link", format!("{peer}: split at this end alone, over {device}; {open} connections"))
 }
 
+/// A program beside the gateway: what it was to do happens without it as long as it fails.
+fn service(service: &ServiceStatus) -> Check {
+    let (check, name) = ("service", &service.name);
+    if !service.keeps_failing() {
+        return Check::ok(check, format!("{name}: {}", service.state.words()));
+    }
+    let next = match service.next_start_ms {
+        Some(ms) => format!("it is started again in {}", span(ms)),
+        None => "it was started again".to_owned(),
+    };
+    let mend = format!(
+        "mend what its last lines in the gateway's log say, or `command` in [service.{name}]; {next}"
+    );
+    let finding = format!("{name}: fails over and over: {}", service.end_in_words());
+    Check::fail(check, finding, mend)
+}
+
 /// Callers whose key is known, so that nobody can fill the list for nothing.
 fn strangers(status: &Status) -> Vec<Check> {
     let told = |s: &crate::admin::Stranger| {
@@ -224,6 +244,53 @@ mod tests {
         let mend = checks[3].mend.as_ref().unwrap();
         assert!(mend.contains("has to call this node, over the network or by telephone"), "{mend}");
         assert!(checks[4].finding.starts_with("sky: split at this end alone"));
+    }
+
+    #[test]
+    fn a_line_that_is_down_as_it_should_be_is_no_fault() {
+        let line = |cause: &str| LineReport { cause: cause.into(), ..LineReport::default() };
+        let checked = |state, line| {
+            let peer = "shore".to_owned();
+            link(&LinkStatus { peer, state, line, ..LinkStatus::default() }, "OWN=")
+        };
+        let rests = checked(LinkState::Resting, Some(line("idle")));
+        assert_eq!(rests.state, State::Ok);
+        let told =
+            "shore: rests: its line is down, and is raised when somebody waits for it (idle)";
+        assert_eq!(rests.finding, told);
+        let ordered = checked(LinkState::OrderedDown, Some(line("ordered from here")));
+        assert_eq!(ordered.state, State::Warn);
+        assert!(ordered.mend.unwrap().contains("`bentpipe link auto shore`"));
+        let failed = checked(LinkState::LineFailed, Some(line("dialling failed: BUSY")));
+        assert_eq!(failed.state, State::Warn);
+        assert!(failed.finding.ends_with("came to nothing (dialling failed: BUSY)"));
+        assert!(failed.mend.unwrap().starts_with("`bentpipe link why shore`"));
+        let answers = LineReport { only_answers: true, ..line("not wanted yet") };
+        for line in [Some(answers), None] {
+            let called = checked(LinkState::Resting, line);
+            assert_eq!(called.state, State::Ok);
+            assert!(called.finding.contains("this node only answers"), "{called:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_that_fails_over_and_over_is_a_failure_with_what_it_said() {
+        let once = ServiceStatus { name: "web".into(), failures: 1, ..ServiceStatus::default() };
+        assert_eq!(service(&once).state, State::Ok);
+        let often = ServiceStatus {
+            failures: 9,
+            ended: Some("exit status: 1".into()),
+            last_line: Some("ca.key is open to others: chmod 600 ca.key".into()),
+            next_start_ms: Some(30_000),
+            ..once
+        };
+        let check = service(&often);
+        assert_eq!(check.state, State::Fail);
+        let told = "web: fails over and over: exit status: 1, \"ca.key is open to others: chmod \
+                    600 ca.key\"";
+        assert_eq!(check.finding, told);
+        let mend = check.mend.unwrap();
+        assert!(mend.contains("[service.web]") && mend.ends_with("started again in 30s"), "{mend}");
     }
 
     #[test]

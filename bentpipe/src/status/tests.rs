@@ -1,7 +1,7 @@
 //! What operators read of a status.
 
 use super::*;
-use crate::admin::LineHost;
+use crate::admin::{LineHost, ServiceState};
 
 fn sample() -> Status {
     let direction = |configured_bps, measured_bps, lan_bytes, link_bytes| Direction {
@@ -152,6 +152,35 @@ fn lines_are_told_as_link_why_tells_them() {
                 may still be up\n";
     assert!(text.contains(told), "{text}");
     assert_eq!(text.matches("  line  ").count(), 1, "{text}");
+}
+
+#[test]
+fn services_have_a_row_each_and_one_that_fails_says_how() {
+    let mut status = sample();
+    let web = ServiceStatus {
+        name: "web".into(),
+        state: ServiceState::Running,
+        running_ms: Some(180_000),
+        starts: 1,
+        ..ServiceStatus::default()
+    };
+    let names = ServiceStatus {
+        name: "names".into(),
+        state: ServiceState::Resting,
+        failures: 7,
+        ended: Some("exit status: 1".into()),
+        last_line: Some("port 53 is taken".into()),
+        next_start_ms: Some(12_800),
+        ..ServiceStatus::default()
+    };
+    status.services = vec![web, names];
+    let text = render(&status);
+    assert!(text.contains("\n  service      web: running for 3m00s\n"), "{text}");
+    let told = "  service      names: not running; it fails over and over: exit status: 1, \
+                \"port 53 is taken\"; started again in 12s\n";
+    assert!(text.contains(told), "{text}");
+    let json = serde_json::to_value(&status).unwrap();
+    assert_eq!(json["services"][1]["last_line"], "port 53 is taken");
 }
 
 #[test]

@@ -311,7 +311,7 @@ impl Services {
             let p = &mut self.programs[n];
             crate::log!(Error, "a service was not started", service = p.config.name, because = why);
             p.line = None;
-            p.rest(now);
+            p.fail(now, format!("it was not started: {why}"));
         }
     }
 
@@ -342,7 +342,7 @@ impl Services {
     }
 
     /// Has a service ended, because of what it does or does not do.
-    fn end(&mut self, n: usize, why: &str, poller: &Poller, todo: &mut Vec<Do>) {
+    fn end(&mut self, n: usize, why: &'static str, poller: &Poller, todo: &mut Vec<Do>) {
         let p = &mut self.programs[n];
         if p.state == State::Ending {
             return;
@@ -351,7 +351,7 @@ impl Services {
         if !self.stops {
             crate::log!(Warn, "a service is ended", service = p.config.name, because = why);
         }
-        p.state = State::Ending;
+        (p.state, p.ended_for) = (State::Ending, Some(why));
         p.forget(poller, todo);
         if let Some(keeper) = &self.keeper {
             // Without the keeper there is none that could be ended.
@@ -393,9 +393,8 @@ impl Services {
                     if let Some(words) = &mut p.words {
                         words.hear(now, name);
                     }
-                    p.words = None;
                     p.forget(poller, todo);
-                    p.rest(now);
+                    p.fail(now, how);
                     self.give_up_commands(now, Some(service), todo);
                 }
                 Err(_) => return self.lose_keeper(poller, todo),

@@ -18,12 +18,39 @@ pub struct ServiceStatus {
     pub pid: Option<u64>,
     /// How often it was started; more than once: it failed.
     pub starts: u64,
+    /// Starts in a row after which it ended before it had run for a minute.
+    pub failures: u64,
+    /// How it ended last, of one that has failed: its exit status, or why the gateway ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// The last line that it wrote before it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_line: Option<String>,
+    /// It is started again in so long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_start_ms: Option<u64>,
     /// What has gone between it and the gateway, by kind, since the gateway's start.
     pub gateway: BTreeMap<String, u64>,
     /// What it counts itself.
     pub counters: BTreeMap<String, u64>,
     /// What waits at it for links.
     pub waiting: Vec<ServiceWaiting>,
+}
+
+impl ServiceStatus {
+    /// Does it end over and over soon after its start?
+    pub fn keeps_failing(&self) -> bool {
+        self.failures >= 2
+    }
+
+    /// How it ended last, with its last line.
+    pub fn end_in_words(&self) -> String {
+        let ended = self.ended.as_deref().unwrap_or("it ended");
+        match &self.last_line {
+            Some(line) => format!("{ended}, \"{line}\""),
+            None => ended.to_owned(),
+        }
+    }
 }
 
 /// What a service does.
@@ -39,6 +66,18 @@ pub enum ServiceState {
     Running,
     /// It was told to end.
     Ending,
+}
+
+impl ServiceState {
+    /// The state in a word.
+    pub fn words(self) -> &'static str {
+        match self {
+            ServiceState::Resting => "not running",
+            ServiceState::Starting => "starting",
+            ServiceState::Running => "running",
+            ServiceState::Ending => "ending",
+        }
+    }
 }
 
 /// Something that waits at a service.

@@ -32,6 +32,14 @@ pub mod packet;
 pub use client::{Client, Delivery, Error, Takes, close_in_order, room};
 pub use message::{Event, Reason, Request};
 
+/// Says why the program ends, so that the gateway's log has it as an error: on a terminal the
+/// sentence alone, else with its level before it (spec/service.md, "The program").
+pub fn say_error(why: &dyn std::fmt::Display) {
+    use std::io::IsTerminal as _;
+    let level = if std::io::stderr().is_terminal() { "" } else { "<3>" };
+    eprintln!("{level}{why}");
+}
+
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
 /// The environment variable that says which descriptor is the socket.

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("{why}");
+            service::say_error(&why);
             ExitCode::FAILURE
         }
     }

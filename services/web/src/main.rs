@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("{why}");
+            service::say_error(&why);
             ExitCode::FAILURE
         }
     }

@@ -51,6 +51,10 @@ pub struct Program {
     pub ready: Option<Instant>,
     /// Starts in a row that came to nothing.
     pub failures: u32,
+    /// Why this gateway ends it, or has ended it last.
+    pub ended_for: Option<&'static str>,
+    /// How it ended last, and the last line that it had written.
+    pub ended: Option<(String, Option<String>)>,
     /// Its socket is not watched while its answers wait, nor before this time.
     pub paused: Option<Instant>,
     /// What it has taken of the processor, less what has drained since.
@@ -75,6 +79,8 @@ impl Program {
             starts: 0,
             ready: None,
             failures: 0,
+            ended_for: None,
+            ended: None,
             paused: None,
             taken: (Duration::ZERO, Instant::ZERO),
             life: Life::default(),
@@ -106,7 +112,18 @@ impl Program {
         (level > BURST).then(|| now + (level - BURST).times(PARTS))
     }
 
-    pub fn rest(&mut self, now: Instant) {
+    /// It has ended so, or was not started: it rests. What it wrote last may say why.
+    pub fn fail(&mut self, now: Instant, how: String) {
+        let how = match self.ended_for.take() {
+            Some(why) => format!("it was ended, because {why}"),
+            None => how,
+        };
+        let last = self.words.take().and_then(|words| words.last);
+        self.ended = Some((how, last));
+        self.rest(now);
+    }
+
+    fn rest(&mut self, now: Instant) {
         if self.ready.take().is_some_and(|since| now.since(since) >= STEADY) {
             self.failures = 0;
         }
@@ -257,9 +274,19 @@ impl Program {
             State::Running { since } => (ServiceState::Running, Some(since)),
             State::Ending => (ServiceState::Ending, None),
         };
+        // Who has run for long has not failed by being started.
+        let is_steady = self.ready.is_some_and(|since| now.since(since) >= STEADY);
+        let ended = self.ended.as_ref().filter(|_| !is_steady);
         ServiceStatus {
             name: self.config.name.clone(),
             state,
+            failures: if is_steady { 0 } else { u64::from(self.failures) },
+            ended: ended.map(|(how, _)| how.clone()),
+            last_line: ended.and_then(|(_, line)| line.clone()),
+            next_start_ms: match self.state {
+                State::Resting { until } => Some(until.since(now).as_millis()),
+                _ => None,
+            },
             running_ms: since.map(|since| now.since(since).as_millis()),
             pid: self.line.as_ref().map(|_| u64::from(self.pid)),
             starts: self.starts,
@@ -324,6 +351,37 @@ mod tests {
         }
         let most = Duration::from_secs(10).divided_by(PARTS) + BURST + turn;
         assert!(spent <= most && spent > most.divided_by(2), "{spent}");
+    }
+
+    /// Each time it says why, and ends.
+    #[test]
+    fn a_service_that_fails_over_and_over_is_told_with_its_last_line_and_next_start() {
+        use std::io::Write as _;
+        let (mut p, mut now) = (program(), Instant::ZERO + Duration::from_secs(1));
+        assert!(!p.status(now).keeps_failing());
+        for failures in 1..=3 {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            os::poll::set_nonblocking(&reader).unwrap();
+            let mut words = Words::new(reader);
+            writer.write_all(b"first\n<3>ca.key is open to others\n").unwrap();
+            assert!(words.hear(now, "rogue"));
+            (p.words, p.state) = (Some(words), State::Starting { since: now });
+            p.fail(now, "exit status: 1".into());
+            let status = p.status(now);
+            assert_eq!((status.failures, status.keeps_failing()), (failures, failures >= 2));
+            assert_eq!(status.end_in_words(), "exit status: 1, \"ca.key is open to others\"");
+            assert_eq!(status.next_start_ms, Some(100 << failures));
+            now = now + Duration::from_secs(1);
+        }
+        // One that was ended for what it does not do.
+        p.ended_for = Some("it does not say hello");
+        p.fail(now, "signal: 9 (SIGKILL)".into());
+        let words = p.status(now).end_in_words();
+        assert_eq!(words, "it was ended, because it does not say hello");
+        (p.state, p.ready) = (State::Running { since: now }, Some(now));
+        assert!(p.status(now).keeps_failing(), "it may end again");
+        let status = p.status(now + STEADY);
+        assert_eq!((status.failures, status.ended), (0, None), "it has held");
     }
 
     #[test]

@@ -13,6 +13,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// The reading end of its pipe.
 pub struct Words {
     pub pipe: PipeReader,
+    /// The last line.
+    pub last: Option<String>,
     line: Vec<u8>,
     since: Instant,
     lines: u32,
@@ -21,7 +23,7 @@ pub struct Words {
 
 impl Words {
     pub fn new(pipe: PipeReader) -> Words {
-        Words { pipe, line: Vec::new(), since: Instant::ZERO, lines: 0, lost: 0 }
+        Words { pipe, last: None, line: Vec::new(), since: Instant::ZERO, lines: 0, lost: 0 }
     }
 
     /// Logs what is there; false at its end.
@@ -55,8 +57,10 @@ impl Words {
         if self.line.is_empty() {
             return;
         }
-        let text = printable(&self.line);
+        let (level, line) = level_of(&self.line);
+        let text = printable(line);
         self.line.clear();
+        self.last = Some(text.clone());
         if now.since(self.since) >= PERIOD {
             if self.lost > 0 {
                 crate::log!(Warn, "a service writes too much", service = name, lines = self.lost);
@@ -64,11 +68,38 @@ impl Words {
             (self.since, self.lines, self.lost) = (now, 0, 0);
         }
         match self.lines < LINES {
-            true => crate::log!(Info, text, service = name),
+            true => match level {
+                Level::Error => crate::log!(Error, text, service = name),
+                Level::Warn => crate::log!(Warn, text, service = name),
+                Level::Debug => crate::log!(Debug, text, service = name),
+                Level::Info => crate::log!(Info, text, service = name),
+            },
             false => self.lost += 1,
         }
         self.lines = self.lines.saturating_add(1);
     }
+}
+
+/// How urgent a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// A line and its level: `<3>` and the like before it, as for systemd's journal (sd-daemon(3));
+/// without such it is for who wants to know.
+fn level_of(line: &[u8]) -> (Level, &[u8]) {
+    let level = match line {
+        [b'<', b'0'..=b'3', b'>', ..] => Level::Error,
+        [b'<', b'4', b'>', ..] => Level::Warn,
+        [b'<', b'5' | b'6', b'>', ..] => Level::Info,
+        [b'<', b'7', b'>', ..] => Level::Debug,
+        _ => return (Level::Info, line),
+    };
+    (level, &line[3..])
 }
 
 /// Without what a terminal would obey.
@@ -85,6 +116,16 @@ mod tests {
     #[test]
     fn what_a_terminal_would_obey_is_not_logged() {
         assert_eq!(printable(b"a\x1b[31mb\tc\xff"), "a?[31mb?c\u{fffd}");
+    }
+
+    #[test]
+    fn a_line_may_say_how_urgent_it_is() {
+        assert_eq!(level_of(b"<3>it is open"), (Level::Error, &b"it is open"[..]));
+        assert_eq!(level_of(b"<4>soon"), (Level::Warn, &b"soon"[..]));
+        assert_eq!(level_of(b"<7>"), (Level::Debug, &b""[..]));
+        for plain in ["ready", "<8>no level", "<3 >no level", "<", ""] {
+            assert_eq!(level_of(plain.as_bytes()), (Level::Info, plain.as_bytes()));
+        }
     }
 
     #[test]
