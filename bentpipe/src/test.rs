@@ -21,6 +21,9 @@ use crate::human;
 /// cost what they cost: a test of 10 s on 20 Mbit/s sends 25 MB. It ends with Ctrl-C, here and
 /// at the peer.
 ///
+/// A link that is raised, or whose bytes have prices, is measured with --raise alone: the line is
+/// raised, and the measurement begins when it is up.
+///
 /// The result is 1 where something is wrong, or there was no test.
 ///
 /// Examples: bentpipe test shore; bentpipe test shore --receive --for 5; bentpipe test shore --json
@@ -41,6 +44,10 @@ pub struct Args {
     /// Measure only what this node receives.
     #[arg(long)]
     receive: bool,
+    /// Measure a link whose line or traffic costs, and raise the line if it is down. Without this
+    /// such a link is not tested.
+    #[arg(long)]
+    raise: bool,
 }
 
 /// A gateway that tests tells something once a second.
@@ -58,11 +65,13 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         seconds: args.seconds,
         send: args.send || both,
         receive: args.receive || both,
+        raise: args.raise,
     };
     let is_terminal = std::io::stderr().is_terminal();
-    let mut told_cost = false;
+    let (mut told_cost, mut told_line) = (false, false);
     let answer = admin::request_following(&socket, &request, PATIENCE, &mut |progress| {
-        if !global.json && !std::mem::replace(&mut told_cost, true) {
+        let told = if progress.phase == "line" { &mut told_line } else { &mut told_cost };
+        if !global.json && !std::mem::replace(told, true) {
             eprintln!("{}", cost(progress));
         }
         if is_terminal {
@@ -84,6 +93,10 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
 }
 
 fn cost(progress: &TestProgress) -> String {
+    if progress.phase == "line" {
+        let prices = progress.prices.as_deref().unwrap_or("what the file does not say");
+        return format!("the line is raised for the test; it costs {prices}");
+    }
     let [sent, received] =
         [progress.most_bytes_sent, progress.most_bytes_received].map(human::bytes);
     format!("the test sends up to {sent} and receives up to {received}")
@@ -92,6 +105,7 @@ fn cost(progress: &TestProgress) -> String {
 fn line_of(progress: &TestProgress) -> String {
     let elapsed = human::span(progress.elapsed_ms);
     match progress.phase.as_str() {
+        "line" => format!("the line is raised … {elapsed}"),
         "idle" => format!("round trip without load … {elapsed}"),
         phase => format!("{phase} … {elapsed}, {} Mbit/s", mbits(progress.carried_bps)),
     }
@@ -192,7 +206,13 @@ mod tests {
             carried_bps: 19_700_000,
             most_bytes_sent: 0,
             most_bytes_received: 25_000_000,
+            prices: None,
         };
+        let prices = Some("2.40 USD a minute".to_owned());
+        let line = TestProgress { phase: "line".to_owned(), prices, ..TestProgress::default() };
+        let told = "the line is raised for the test; it costs 2.40 USD a minute";
+        assert_eq!(cost(&line), told);
+        assert_eq!(line_of(&line), "the line is raised … 0ms");
         assert_eq!(line_of(&progress), "receive … 3s, 19.7 Mbit/s");
         assert_eq!(cost(&progress), "the test sends up to 0B and receives up to 25.0MB");
     }

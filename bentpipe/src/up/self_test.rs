@@ -27,6 +27,8 @@ const TICK: Duration = Duration::from_millis(50);
 pub const MOST_ASKED: usize = 4;
 /// What each direction may take beside its time: the answer on a slow and lossy link.
 const GRACE: Duration = Duration::from_secs(30);
+/// What raising the line of a test may take: dialling, training, and the first handshake.
+pub const RAISING: Duration = Duration::from_secs(300);
 /// Random bytes that are drawn at once.
 const BUFFER: usize = 64 * 1024;
 
@@ -39,6 +41,8 @@ pub struct Wanted {
     pub send: bool,
     /// See `send`.
     pub receive: bool,
+    /// Measure also where that costs, and raise a line that is down for it.
+    pub raise: bool,
 }
 
 impl Wanted {
@@ -54,12 +58,13 @@ impl Wanted {
         if !(send || receive) {
             return Err("a test measures what is sent, what is received, or both".to_owned());
         }
-        Ok(Wanted { time: Duration::from_secs(seconds), send, receive })
+        Ok(Wanted { time: Duration::from_secs(seconds), send, receive, raise: false })
     }
 
     /// Longer than this no test takes.
     pub fn longest(&self) -> Duration {
-        (self.time + GRACE).times(2) + GRACE
+        let raising = if self.raise { RAISING } else { Duration::ZERO };
+        (self.time + GRACE).times(2) + GRACE + raising
     }
 }
 
@@ -84,7 +89,7 @@ pub struct Listener {
 
 impl Listener {
     /// False if nobody listens.
-    fn tell(&self, news: TestNews) -> bool {
+    pub(super) fn tell(&self, news: TestNews) -> bool {
         let heard = self.news.send(news).is_ok();
         if let Some(waker) = &self.waker {
             waker.wake();
@@ -188,6 +193,23 @@ impl Tests {
         relay.connected(flow);
         self.served.push(Served::new(now, flow, peer));
         (self.ready, self.tick_at) = (true, now);
+    }
+
+    /// Whose links are measured for this node's operator.
+    pub fn peers(&self) -> Vec<PeerId> {
+        self.asked.iter().map(Asked::peer).collect()
+    }
+
+    /// Does the link work, so that a test of it may begin?
+    pub fn can_begin(&self, relay: &Relay, peer: PeerId) -> bool {
+        works(relay, peer)
+    }
+
+    /// The link to this peer is down, and is known to be.
+    pub fn fail(&mut self, now: Instant, relay: &mut Relay, peer: PeerId, why: String) {
+        if let Some(at) = self.asked.iter().position(|t| t.peer() == peer) {
+            self.asked.remove(at).end(now, relay, TestNews::Failed(why));
+        }
     }
 
     fn is_testing(&self, peer: PeerId) -> bool {

@@ -10,6 +10,7 @@ mod end;
 mod flows;
 pub(super) mod handshake_failures;
 pub(super) mod inbox;
+mod line_tests;
 pub(super) mod lines;
 mod links;
 mod packets;
@@ -103,6 +104,7 @@ pub(super) struct Shard {
     pub chunks: ChunkStores,
     /// Self-tests of links.
     pub tests: Tests,
+    line_tests: Vec<line_tests::WaitingTest>,
     services: ServiceLines,
     /// Links that are raised and dropped.
     pub lines: Vec<ManagedLine>,
@@ -172,6 +174,7 @@ impl Shard {
             names: Names::new(node.shards as usize, own_mark(node))?,
             modems: Modems::new()?,
             chunks: ChunkStores::new((*chunks).clone())?,
+            line_tests: Vec::new(),
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
             services: ServiceLines::default(),
             lines: Vec::new(),
@@ -247,6 +250,7 @@ impl Shard {
         let services = self.services.poll_timeout();
         let lines = self.lines_timeout(now);
         let telephones = self.telephones_timeout();
+        let line_tests = self.line_tests_timeout();
         let timers = [
             link,
             connections,
@@ -260,6 +264,7 @@ impl Shard {
             services,
             lines,
             telephones,
+            line_tests,
         ];
         timers.into_iter().flatten().min()
     }
@@ -339,6 +344,7 @@ impl Shard {
         self.act(now);
         self.settle_services(now);
         self.work_lines(now);
+        self.work_line_tests(now);
         self.work_telephones(now);
         self.sample(now);
         self.tell_usage(now);

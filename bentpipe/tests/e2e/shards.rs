@@ -311,7 +311,7 @@ fn a_hub_of_three_shards_carries_everything_to_and_from_each_terminal() {
 
     // The link of another shard is tested by that.
     let (peer, seconds) = ("t1".to_owned(), 1);
-    let test = Request::Test { peer, seconds, send: true, receive: false };
+    let test = Request::Test { peer, seconds, send: true, receive: false, raise: false };
     match admin::ask(&star.hub.dir().join("admin.sock"), &test, units::Duration::from_secs(20)) {
         Ok(Answer::Tested(found)) => {
             let sent = found.send.expect("it was asked for");

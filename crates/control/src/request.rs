@@ -54,6 +54,9 @@ pub enum Request {
         send: bool,
         /// Measure what it receives.
         receive: bool,
+        /// Measure also where that costs, and raise the line for it if it is down.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        raise: bool,
     },
     /// Tell what happens from now on: answered with one [`Notice`](crate::Notice) a line,
     /// a snapshot first, until one of the two goes away.
@@ -141,7 +144,7 @@ mod tests {
         let text = r#"{"request":"rate","peer":"ship","bps":8000000}"#;
         assert_eq!(serde_json::to_string(&rate).unwrap(), text);
         let (peer, seconds) = ("ship".to_owned(), 10);
-        let test = Request::Test { peer, seconds, send: true, receive: false };
+        let test = Request::Test { peer, seconds, send: true, receive: false, raise: false };
         let text = r#"{"request":"test","peer":"ship","seconds":10,"send":true,"receive":false}"#;
         assert_eq!(serde_json::to_string(&test).unwrap(), text);
         let watch = Request::Watch { peer: None, flows: true };

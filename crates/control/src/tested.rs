@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestProgress {
-    /// What is measured now: `idle`, `send` or `receive`.
+    /// What is measured now: `idle`, `send` or `receive`; `line`: nothing yet, the line is raised.
     pub phase: String,
     /// Since this began.
     pub elapsed_ms: u64,
@@ -16,6 +16,9 @@ pub struct TestProgress {
     pub most_bytes_sent: u64,
     /// See `most_bytes_sent`.
     pub most_bytes_received: u64,
+    /// What the line costs that is raised, in words, if the file says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<String>,
 }
 
 /// What a self-test found.

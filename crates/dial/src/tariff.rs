@@ -122,6 +122,27 @@ impl Rates {
         !self.per_megabyte.is_zero() || !self.per_call.is_zero() || !self.bands.is_empty()
     }
 
+    /// What is paid for a call, its minutes and its bytes, such as `2.40 USD a minute, in steps of
+    /// 60s`; of minutes the dearest. `None`: nothing is.
+    pub fn words(&self, currency: Currency) -> Option<String> {
+        let mut words = Vec::new();
+        if !self.per_call.is_zero() {
+            words.push(format!("{} {currency} a call", self.per_call));
+        }
+        let dearest = self.bands.iter().map(|band| band.per_minute).max();
+        if let Some(minute) = dearest.filter(|price| !price.is_zero()) {
+            let most = if self.bands.len() > 1 { "up to " } else { "" };
+            words.push(format!(
+                "{most}{minute} {currency} a minute, in steps of {}",
+                self.increment
+            ));
+        }
+        if !self.per_megabyte.is_zero() {
+            words.push(format!("{} {currency} a megabyte", self.per_megabyte));
+        }
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
     /// Does a minute cost something at any time of the week?
     pub fn bills_time(&self) -> bool {
         self.bands.iter().any(|band| !band.per_minute.is_zero())

@@ -58,8 +58,9 @@ impl Driver {
                     stop = true;
                     admin::Answer::Done
                 }
-                admin::Request::Test { peer, seconds, send, receive } => {
-                    match this.test_of(&peer, Wanted::checked(seconds, send, receive)) {
+                admin::Request::Test { peer, seconds, send, receive, raise } => {
+                    let wanted = Wanted::checked(seconds, send, receive);
+                    match this.test_of(&peer, wanted.map(|w| Wanted { raise, ..w })) {
                         Ok(wanted) => {
                             test = Some(wanted);
                             return None;

@@ -252,6 +252,7 @@ impl Asked {
             elapsed_ms: now.since(self.stage_began).as_millis(),
             carried_bps,
             most_bytes_sent: most(0, wanted.send),
+            prices: None,
             most_bytes_received: most(1, wanted.receive),
         }))
     }

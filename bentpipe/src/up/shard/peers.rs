@@ -168,7 +168,7 @@ impl Shard {
         let cap_bps = bulk.and_then(|class| class.cap).map(BitRate::as_bps);
         let (peer, name) = (peer.id, peer.config.name.clone());
         let test = NewTest { peer, name, configured_bps, cap_bps, wanted, listener };
-        self.tests.ask(now, &self.relay, test);
+        self.begin_test(now, test);
     }
 
     /// Peers that are no longer in the file are told that their sessions are over.

@@ -205,3 +205,16 @@ proptest! {
         prop_assert!(rates.price(&call).minus(now).as_micros() > budget);
     }
 }
+
+#[test]
+fn prices_are_told_in_words_and_nothing_where_nothing_is_paid() {
+    let usd = "USD".parse().unwrap();
+    let price = |text: &str| text.parse::<Money>().unwrap();
+    let step = Duration::from_secs(60);
+    let mut rates = Rates::per_minute(price("2.40"), step, Duration::ZERO);
+    assert_eq!(rates.words(usd).unwrap(), "2.40 USD a minute, in steps of 60s");
+    (rates.per_call, rates.per_megabyte) = (price("0.50"), price("7"));
+    rates.bands.clear();
+    assert_eq!(rates.words(usd).unwrap(), "0.50 USD a call, 7.00 USD a megabyte");
+    assert_eq!(Rates::default().words(usd), None);
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use dial::books::{Books, Host, Name};
-use dial::manager::{CarrierId, FlowId as WaitId, Manager, State};
+use dial::manager::{CarrierId, Command, FlowId as WaitId, Manager, State};
 use dial::rules::Flow;
 use link::PeerId;
 use link::endpoint::PathStatus;
@@ -158,6 +158,16 @@ impl ManagedLine {
     /// Are they this peer's?
     pub fn is_of(&self, peer: &Peer) -> bool {
         self.key == peer.public_key
+    }
+
+    /// The peer's key.
+    pub(in crate::up::shard) fn key(&self) -> PublicKey {
+        self.key
+    }
+
+    /// What the operator said of all of them.
+    pub(in crate::up::shard) fn command(&self) -> Command {
+        self.manager.command()
     }
 
     /// What commands call a line.

@@ -85,6 +85,12 @@ impl Shard {
         Some(carrier.tariff.rates(line.manager.zone()))
     }
 
+    /// The same in words; `None`: what crosses costs nothing that the file tells.
+    pub(in crate::up::shard) fn prices_of(&self, now: Instant, id: PeerId) -> Option<String> {
+        let line = self.lines.iter().find(|line| line.peer == id)?;
+        self.rates_of(now, id)?.words(line.settings.manager.currency)
+    }
+
     /// Has the peer a line that has to be raised before anything is carried?
     pub(in crate::up::shard) fn is_line_down(&self, id: PeerId) -> bool {
         let is_its = |line: &ManagedLine| line.peer == id && line.settings.raises;
