@@ -49,6 +49,7 @@ pub(super) fn checks(file: &Path) -> Vec<Check> {
     }
     checks.extend(config.split.iter().map(|link| interface("device", &link.device)));
     checks.extend(config.peers.iter().flat_map(|peer| &peer.carriers).filter_map(carrier));
+    checks.extend(modems(&config));
     checks.extend(programs::checks(&config));
     checks.extend(links::checks(file, &status));
     checks
@@ -97,6 +98,46 @@ fn carrier(carrier: &Carrier) -> Option<Check> {
         ),
         _ => Check { finding: format!("{}: {}", carrier.name, found.finding), ..found },
     })
+}
+
+/// The serial lines of modems: those of peers' lines, and the node's telephones.
+fn modems(config: &Config) -> Vec<Check> {
+    let lines = |peer: &Peer| {
+        let lines = peer.line.iter().flat_map(|line| line.lines.clone());
+        let name = peer.name.clone();
+        lines.filter_map(move |line| Some((name.clone(), line.modem?.device))).collect::<Vec<_>>()
+    };
+    let telephones = config.node.telephones.iter();
+    let telephones = telephones.map(|line| (line.name.clone(), line.modem.device.clone()));
+    let all = config.peers.iter().flat_map(|peer| lines(peer)).chain(telephones);
+    all.map(|(of, device)| modem(&of, &device)).collect()
+}
+
+/// Is there a serial line? Whether a modem answers on it only the gateway can ask.
+fn modem(of: &str, device: &Path) -> Check {
+    use std::os::unix::fs::FileTypeExt as _;
+    let (check, shown) = ("modem", device.display());
+    match fs::metadata(device) {
+        Ok(about) if about.file_type().is_char_device() => {
+            Check::ok(check, format!("{of}: {shown} is there"))
+        }
+        Ok(_) => Check::fail(
+            check,
+            format!("{of}: {shown} is no serial line"),
+            "name the modem's device in `serial`; `ls /dev/serial/by-id` shows what there is",
+        ),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Check::fail(
+            check,
+            format!("{of}: there is no {shown}"),
+            "plug the modem in, or name its device in `serial`; `ls /dev/serial/by-id` shows what \
+             there is",
+        ),
+        Err(e) => Check::fail(
+            check,
+            format!("{of}: {shown} cannot be looked at: {}", crate::human::reason(&e)),
+            "run doctor as the gateway's user, root mostly",
+        ),
+    }
 }
 
 /// The interface that the key `check` of the file names.
@@ -242,6 +283,20 @@ fn endpoint(peer: &Peer, endpoint: &HostPort) -> Check {
 mod tests {
     use super::*;
     use crate::doctor::check::State;
+
+    #[test]
+    fn a_modem_that_is_not_plugged_in_is_a_failure() {
+        let gone = modem("shore", Path::new("/dev/ttyNONE77"));
+        assert_eq!(gone.state, State::Fail);
+        assert_eq!(gone.finding, "shore: there is no /dev/ttyNONE77");
+        assert!(gone.mend.unwrap().contains("/dev/serial/by-id"));
+        assert_eq!(modem("shore", Path::new("/dev/null")).state, State::Ok);
+        let file = modem("shore", Path::new("/etc/passwd"));
+        assert_eq!(
+            (file.state, &*file.finding),
+            (State::Fail, "shore: /etc/passwd is no serial line")
+        );
+    }
 
     #[test]
     fn a_resolver_that_hosts_reach_is_told_from_one_of_the_machine_alone() {

@@ -559,6 +559,19 @@ mod tests {
     }
 
     #[test]
+    fn the_summary_says_who_calls_where_there_is_no_address() {
+        let modem = |keys: &str| {
+            let modem = format!("serial = \"/dev/ttyS0\"\n{keys}");
+            let text = LINE.replace("raise = \"up\"\ndrop = \"down\"", &modem);
+            parse(&text).expect("a good file").to_string()
+        };
+        let calls = modem("numbers = [\"200\"]");
+        assert!(calls.contains("  endpoint     none: it is called by its line\n"), "{calls}");
+        let answers = modem("answer = true");
+        assert!(answers.contains("  endpoint     none: it must call by its line\n"), "{answers}");
+    }
+
+    #[test]
     fn a_guard_is_shorter_than_a_step_and_an_idle_line_is_kept_for_a_day_at_most() {
         let with = |keys: &str| parse(&LINE.replace("idle = ", &format!("{keys}\nidle = ")));
         let times = |keys: &str| {

@@ -75,7 +75,7 @@ fn write_peer(f: &mut fmt::Formatter<'_>, peer: &Peer, intercepts: bool) -> fmt:
     }
     match &peer.endpoint {
         Some(endpoint) => row("endpoint", endpoint)?,
-        None => row("endpoint", &"none: it must call this node")?,
+        None => row("endpoint", &without_endpoint(peer))?,
     }
     row("routes", &list(&peer.routes))?;
     row("link", &Described { link: &peer.link, profile: peer.profile })?;
@@ -137,6 +137,20 @@ fn write_split(f: &mut fmt::Formatter<'_>, split: &SplitLink) -> fmt::Result {
         Source::Nat => "nat: servers see this node's address",
     };
     row("source", &source)
+}
+
+/// How a peer is reached whose file names no address.
+fn without_endpoint(peer: &Peer) -> &'static str {
+    let modems = || peer.line.iter().flat_map(|line| &line.lines).filter(|l| l.modem.is_some());
+    if modems().any(|line| line.calls()) {
+        "none: it is called by its line"
+    } else if peer.carriers.iter().any(|carrier| carrier.endpoint.is_some()) {
+        "none: it is reached by its carriers"
+    } else if modems().next().is_some() {
+        "none: it must call by its line"
+    } else {
+        "none: it must call this node"
+    }
 }
 
 /// What raises the line in this place, and what it costs.
