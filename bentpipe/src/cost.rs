@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use console::Global;
 use dial::books::{self, Books, Host, Query};
 use dial::manager::{CarrierConfig, HostSpending};
+use dial::tariff::Tariff;
 use miette::{IntoDiagnostic as _, WrapErr as _};
 use serde::Serialize;
 
@@ -175,24 +176,33 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
     } else if rows.is_empty() {
         console::print("nothing was paid for yet\n")?;
     } else {
-        let line = |row: &Row| {
-            format!(
-                "{:12} {:20} {:>10} {}{}  {} calls, {} min, {} bytes sent, {} received{}\n",
-                row.peer,
-                row.name,
-                row.price,
-                row.currency,
-                if row.flat { " flat" } else { "" },
-                row.calls,
-                row.seconds.div_ceil(60),
-                row.sent_bytes,
-                row.received_bytes,
-                row.budget.as_ref().map(|of| of.words(&row.currency)).unwrap_or_default()
-            )
-        };
-        console::print(&rows.iter().map(line).collect::<String>())?;
+        console::print(&rows.iter().map(|row| text(row, args.by)).collect::<String>())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A row as text. What belongs to no class, such as the time of a call in which nothing crossed, is
+/// named; what has no tariff has no currency.
+fn text(row: &Row, by: By) -> String {
+    let name = match (row.name.as_str(), by) {
+        ("", By::Class) => "no class",
+        (name, _) => name,
+    };
+    let currency = match row.currency == Tariff::free().currency().to_string() {
+        true => "",
+        false => row.currency.as_str(),
+    };
+    format!(
+        "{:12} {name:20} {:>10} {}  {} calls, {} min, {} bytes sent, {} received{}\n",
+        row.peer,
+        row.price,
+        [currency, if row.flat { " flat" } else { "" }].concat().trim_start(),
+        row.calls,
+        row.seconds.div_ceil(60),
+        row.sent_bytes,
+        row.received_bytes,
+        row.budget.as_ref().map(|of| of.words(&row.currency)).unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
@@ -236,5 +246,30 @@ mod tests {
         let stopped = "; stopped, this month 1.00 of 1.00 EUR".to_owned();
         let expected = [("EUR".to_owned(), Some(stopped)), ("USD".to_owned(), None)];
         assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn rows_without_a_class_have_a_name_and_those_without_a_tariff_no_currency() {
+        let row = |name: &str, currency: &str, flat| Row {
+            peer: "shore".into(),
+            name: name.into(),
+            price: "2.40".into(),
+            currency: currency.into(),
+            calls: 1,
+            seconds: 61,
+            sent_bytes: 5,
+            received_bytes: 7,
+            flat,
+            budget: None,
+        };
+        let told = text(&row("", "USD", false), By::Class);
+        assert!(
+            told.starts_with("shore        no class                   2.40 USD  1 calls"),
+            "{told}"
+        );
+        let told = text(&row("iridium", "XXX", true), By::Carrier);
+        assert!(told.contains(" 2.40 flat  1 calls, 2 min, 5 bytes sent"), "{told}");
+        let told = text(&row("iridium", "USD", true), By::Carrier);
+        assert!(told.contains(" 2.40 USD flat  1 calls"), "{told}");
     }
 }

@@ -138,6 +138,13 @@ pub struct LineWaiting {
     pub raises_in_ms: Option<u64>,
     /// The rule raises the line for nothing.
     pub never: bool,
+    /// It raises the line later than it would, because these are quiet hours.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub quiet: bool,
+    /// It does not wait: its hosts were told that the net is unreachable (`fail_fast`), and raise
+    /// the line for their next try.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// No line that may serve it can be paid: it raises none, whenever it would.
     pub lacks_money: bool,
 }
@@ -223,13 +230,22 @@ impl fmt::Display for LineReport {
         }
         for w in &self.waiting {
             let flows = if w.flows == 1 { "1 flow" } else { &format!("{} flows", w.flows) };
-            write!(f, "\nwaits for {}: {flows}, {} bytes, ", seconds(w.for_ms), w.bytes)?;
+            match w.refused {
+                true => write!(f, "\nrefused since {}: {flows}, ", seconds(w.for_ms))?,
+                false => {
+                    write!(f, "\nwaits for {}: {flows}, {} bytes, ", seconds(w.for_ms), w.bytes)?;
+                }
+            }
             write!(f, "the oldest {}, rule \"{}\"", w.oldest, w.rule)?;
             match w.raises_in_ms {
                 Some(_) if w.lacks_money => write!(f, ", and money is left for no line")?,
                 Some(0) => write!(f, ", raises the line now")?,
+                Some(left) if w.quiet => {
+                    write!(f, ", raises the line after the quiet hours, in {}", seconds(left))?;
+                }
                 Some(left) => write!(f, ", raises the line in {}", seconds(left))?,
                 None if w.never => write!(f, ", never raises the line")?,
+                None if w.quiet => write!(f, ", does not raise the line: quiet hours never end")?,
                 None => write!(f, ", does not raise the line by the clock")?,
             }
         }
@@ -237,5 +253,40 @@ impl fmt::Display for LineReport {
             write!(f, "\n{host}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(waiting: LineWaiting) -> String {
+        let waiting = LineWaiting { rule: "mail".into(), oldest: "tcp 25".into(), ..waiting };
+        LineReport { waiting: vec![waiting], ..LineReport::default() }.to_string()
+    }
+
+    #[test]
+    fn what_waits_says_that_quiet_hours_hold_it_back() {
+        let waits = LineWaiting { flows: 1, bytes: 60, ..LineWaiting::default() };
+        let later = LineWaiting { raises_in_ms: Some(1_800_000), ..waits.clone() };
+        assert!(told(later.clone()).ends_with("rule \"mail\", raises the line in 30 min"));
+        let text = told(LineWaiting { quiet: true, ..later });
+        assert!(text.ends_with("raises the line after the quiet hours, in 30 min"), "{text}");
+        let text = told(LineWaiting { quiet: true, ..waits });
+        assert!(text.ends_with("does not raise the line: quiet hours never end"), "{text}");
+    }
+
+    #[test]
+    fn what_was_refused_is_not_said_to_wait() {
+        let refused = LineWaiting {
+            flows: 1,
+            for_ms: 3_000,
+            raises_in_ms: Some(0),
+            refused: true,
+            ..LineWaiting::default()
+        };
+        let text = told(refused);
+        assert!(text.contains("refused since 3 s: 1 flow, the oldest tcp 25"), "{text}");
+        assert!(!text.contains("waits"), "{text}");
     }
 }

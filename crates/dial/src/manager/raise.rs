@@ -78,6 +78,14 @@ impl Manager {
         all.filter(|line| line.dialled).filter_map(open).min().map(|quiet| at + quiet)
     }
 
+    /// Do quiet hours put off, or keep from it, what would raise a line?
+    pub(super) fn is_held_by_quiet(&self, now: Instant, pending: &Pending<'_>) -> bool {
+        let Some(due) = self.due(now, pending) else { return false };
+        let ranked = self.ranked(now, pending.rule);
+        let has_line = ranked.into_iter().any(|at| self.lines[at].config.dialled);
+        has_line && self.raises_at(now, pending) != Some(due)
+    }
+
     /// When what waits under a rule wants a line. `None`: not by the clock.
     pub(super) fn due(&self, now: Instant, pending: &Pending<'_>) -> Option<Instant> {
         let rule = self.config.rules.get(pending.rule);

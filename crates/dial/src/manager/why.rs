@@ -69,6 +69,8 @@ pub struct WaitWhy {
     pub raises_in: Option<Duration>,
     /// The rule raises the line for nothing.
     pub never: bool,
+    /// It would raise the line sooner, or at all, but for the line's quiet hours.
+    pub quiet: bool,
     /// Money keeps from being raised each line that may serve it.
     pub lacks_money: bool,
 }
@@ -83,6 +85,7 @@ impl Manager {
             bytes: p.bytes,
             waited: now.since(p.since),
             raises_in: self.raises_at(now, &p).map(|at| at.since(now)),
+            quiet: self.is_held_by_quiet(now, &p),
             never: self.config.rules.get(p.rule).then == Action::Never,
             lacks_money: self.cannot_pay(now, self.ranked(now, p.rule)),
         });
@@ -216,9 +219,13 @@ impl fmt::Display for WaitWhy {
         write!(f, "({}) for {waited}", self.oldest)?;
         match self.raises_in {
             None if self.never => write!(f, "; they never raise the line"),
+            None if self.quiet => write!(f, "; quiet hours that never end keep the line down"),
             None => write!(f, "; they raise nothing by themselves"),
             Some(_) if self.lacks_money => write!(f, "; money is left for no line"),
             Some(Duration::ZERO) => write!(f, "; they want the line now"),
+            Some(left) if self.quiet => {
+                write!(f, "; they raise the line after the quiet hours, in {}", seconds(left))
+            }
             Some(left) => write!(f, "; they raise the line in {}", seconds(left)),
         }
     }

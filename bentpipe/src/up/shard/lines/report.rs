@@ -1,12 +1,13 @@
 //! What the operator is told of a peer's lines.
 
 use control::{LineBudget, LineHost, LineReport, LineWaiting};
-use dial::books::Host;
-use dial::manager::{CarrierId, Command, HostSpending, Spending, State, Why};
+use dial::books::{Host, Name};
+use dial::manager::{CarrierId, Command, HostSpending, Spending, State, WaitWhy, Why};
 use dial::money::{Currency, Money};
+use dial::tariff::Tariff;
 use units::Instant;
 
-use super::managed::ManagedLine;
+use super::managed::{ManagedLine, WaitKey, Waiting};
 
 /// Hosts that the status names; those that have spent most.
 const MOST_TOLD: usize = 256;
@@ -24,21 +25,24 @@ impl ManagedLine {
             waiting: why
                 .waiting
                 .iter()
-                .map(|w| LineWaiting {
-                    rule: w.rule.to_string(),
-                    oldest: w.oldest.clone(),
-                    flows: w.flows as u64,
-                    bytes: w.bytes.0,
-                    for_ms: w.waited.as_millis(),
-                    raises_in_ms: w.raises_in.map(|d| d.as_millis()),
-                    never: w.never,
-                    lacks_money: w.lacks_money,
-                })
+                .filter_map(|w| report_waiting(w, self.refuses(&w.rule)))
                 .collect(),
             hosts: report_hosts(&why.hosts),
             budget: why.budget.map(report_budget).or(own),
             ..self.report_of(&why, self.shown())
         }
+    }
+
+    /// Were the hosts whose flows are noted under this rule told that the net is unreachable?
+    /// Connections that stand wait all the same.
+    fn refuses(&self, name: &Name) -> bool {
+        let rules = &self.settings.manager;
+        let of_rule = |(_, w): &(&WaitKey, &Waiting)| rules.rule_of(&w.flow).name == *name;
+        let mut noted = self.waiting.iter().filter(of_rule).peekable();
+        noted.peek().is_some()
+            && noted.all(|(key, w)| {
+                matches!(key, WaitKey::Packets(_)) && rules.rule_of(&w.flow).fail_fast
+            })
     }
 
     /// What the log calls a line: its peer, and where that has several the line's carrier.
@@ -86,13 +90,36 @@ impl ManagedLine {
             used_ms_ago: line.and_then(|l| l.used.as_ref()).map(|(_, ago)| ago.as_millis()),
             hangs_up_in_ms: line.and_then(|l| l.hangs_up_in).map(|d| d.as_millis()),
             not_before_ms: line.and_then(|l| l.not_before).map(|d| d.as_millis()),
-            price: line
-                .and_then(|l| l.price)
-                .map(|(price, currency)| format!("{price} {currency}")),
+            price: line.and_then(|l| l.price).and_then(told_price),
             budget: line.and_then(|l| l.budget).map(report_budget),
             ..LineReport::default()
         }
     }
+}
+
+/// What is told of what waits under a rule. What was `refused` does not wait: it is told where it
+/// raises the line for its hosts' next try, and not where it is for nothing.
+fn report_waiting(w: &WaitWhy, refused: bool) -> Option<LineWaiting> {
+    if refused && w.never {
+        return None;
+    }
+    Some(LineWaiting {
+        rule: w.rule.to_string(),
+        oldest: w.oldest.clone(),
+        flows: w.flows as u64,
+        bytes: w.bytes.0,
+        for_ms: w.waited.as_millis(),
+        raises_in_ms: w.raises_in.map(|d| d.as_millis()),
+        never: w.never,
+        quiet: w.quiet,
+        refused,
+        lacks_money: w.lacks_money,
+    })
+}
+
+/// What the operator is told of a price; nothing where there is no tariff, and so no currency.
+fn told_price((price, currency): (Money, Currency)) -> Option<String> {
+    (currency != Tariff::free().currency()).then(|| format!("{price} {currency}"))
 }
 
 fn report_budget((of, currency): (Spending, Currency)) -> LineBudget {
@@ -138,4 +165,39 @@ fn report_hosts(hosts: &[(HostSpending, Currency)]) -> Vec<LineHost> {
         short: of.short,
     };
     hosts.iter().take(MOST_TOLD).map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use units::{ByteCount, Duration};
+
+    use super::*;
+
+    #[test]
+    fn what_has_no_tariff_has_no_price() {
+        let price = "0".parse().unwrap();
+        assert_eq!(told_price((price, Tariff::free().currency())), None);
+        let usd = "USD".parse().unwrap();
+        assert_eq!(told_price((price, usd)).as_deref(), Some("0.00 USD"));
+    }
+
+    #[test]
+    fn what_was_refused_is_told_only_where_it_raises_the_line() {
+        let mut why = WaitWhy {
+            rule: "web".into(),
+            oldest: String::new(),
+            flows: 1,
+            bytes: ByteCount(60),
+            waited: Duration::ZERO,
+            raises_in: Some(Duration::ZERO),
+            never: false,
+            quiet: false,
+            lacks_money: false,
+        };
+        assert!(report_waiting(&why, true).is_some_and(|told| told.refused));
+        assert!(report_waiting(&why, false).is_some_and(|told| !told.refused));
+        (why.never, why.raises_in) = (true, None);
+        assert_eq!(report_waiting(&why, true), None);
+        assert!(report_waiting(&why, false).is_some_and(|told| told.never));
+    }
 }

@@ -104,10 +104,15 @@ fn quiet_hours_hold_back_all_but_what_may_pass_them() {
     bench.waits(1, &ssh(), 60);
     bench.pass(seconds(3_599));
     assert_eq!(bench.dialled(), []);
+    let waiting = &bench.manager.why(bench.now).waiting[0];
+    assert!(waiting.quiet && waiting.raises_in == Some(seconds(1)), "{waiting:?}");
+    assert!(waiting.to_string().ends_with("they raise the line after the quiet hours, in 1s"));
     bench.pass(seconds(1));
     assert_eq!(bench.dialled(), [0]);
+    assert!(!bench.manager.why(bench.now).waiting[0].quiet);
     let mut bench = Bench::new(config);
     bench.waits(1, &flow("10.2.0.7", 6, 911), 60);
+    assert!(!bench.manager.why(bench.now).waiting[0].quiet, "it may pass them");
     assert_eq!(bench.dialled(), [0]);
 }
 
