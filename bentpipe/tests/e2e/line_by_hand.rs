@@ -4,9 +4,9 @@
 use std::fs;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bentpipe::admin::{PathCause, PathState};
+use bentpipe::admin::{LinkState, PathCause, PathState};
 use bentpipe_lab::emulate::EmulatorHandle;
 use units::BitRate;
 
@@ -155,6 +155,45 @@ fn a_line_that_was_ordered_down_stays_down_over_restarts_until_another_order() {
     start_again(&mut world.a, false);
     assert_eq!(line(&world.a).command, "auto");
     assert_eq!(calls(&world.a), ["raised", "dropped"]);
+}
+
+#[test]
+fn a_line_at_rest_is_told_as_such_and_no_test_raises_it_unasked() {
+    if !root() {
+        return;
+    }
+    let world = world(LINE);
+    let ship = &world.a;
+    let peer = ship.status().links[0].peer.clone();
+    let test = |more: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["test", &*peer, "--for", "1", "--send", "--socket"]).arg(ship.socket());
+        run(command.args(more))
+    };
+    let state = || ship.status().links[0].state;
+    assert_eq!(state(), LinkState::Resting, "nobody has wanted it");
+    let refused = test(&[]);
+    assert!(!refused.status.success(), "{}", said(&refused));
+    assert!(said(&refused).contains("costs 60.00 USD a minute"), "{}", said(&refused));
+    assert!(calls(ship).is_empty(), "{:?}", calls(ship));
+    let tested = said(&test(&["--raise"]));
+    for told in ["the line is raised for the test; it costs 60.00 USD a minute", "  send  "] {
+        assert!(tested.contains(told), "{tested}");
+    }
+    // Its session is alive, and its line is not.
+    wait_for_state(ship, "down");
+    assert_eq!(state(), LinkState::Resting);
+    link(ship, "down");
+    let begun = Instant::now();
+    let refused = test(&["--raise"]);
+    assert!(said(&refused).contains("is ordered down"), "{}", said(&refused));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(state(), LinkState::OrderedDown);
+    let text = ship.must(&["status"]);
+    assert!(
+        text.contains("  ordered down  ") && text.contains("\n  line         down for "),
+        "{text}"
+    );
 }
 
 #[test]
