@@ -104,14 +104,9 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The file cannot be read for now. It may be whole: nothing is to be written over it.
 pub fn read_whole<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e),
-    };
-    let why = match serde_json::from_slice(&bytes) {
-        Ok(value) => return Ok(Some(value)),
-        Err(e) => e,
+    let why = match read_sound(path) {
+        Err(e) if e.kind() == ErrorKind::InvalidData => e,
+        read => return read,
     };
     let aside = path.with_extension("damaged");
     let _ = fs::rename(path, &aside);
@@ -122,6 +117,20 @@ pub fn read_whole<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
         why = why
     );
     Ok(None)
+}
+
+/// The same, but a file that is damaged is left where it is.
+///
+/// # Errors
+/// The file cannot be read for now, or is damaged ([`ErrorKind::InvalidData`]).
+pub fn read_sound<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|e| io::Error::new(ErrorKind::InvalidData, e)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 fn choose(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {

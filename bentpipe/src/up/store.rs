@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use units::{Duration, Instant};
 
 use crate::calendar;
-use crate::state_directory::state_directory;
+use crate::human;
+use crate::state_directory::{read_whole, state_directory};
 
 /// Between two writes: each is of the whole file, and the terminals of a hub may all come up
 /// at once.
@@ -22,6 +23,9 @@ const SPACING: Duration = Duration::from_secs(1);
 
 /// A file that is in use is written at least so often, so that its age tells whether it is.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(86_400);
+
+/// A file that cannot be read is tried again after this, or when there is something to write.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// Peers that are not in the configuration any more, and files of nodes that run no more, are
 /// kept for so long, in seconds.
@@ -47,6 +51,10 @@ enum Entry {
 pub struct Store {
     path: Option<PathBuf>,
     entries: BTreeMap<String, Entry>,
+    /// The file could not be read: until it is, nothing is written over it.
+    unread: bool,
+    /// The keys of the peers at the start.
+    peers: BTreeSet<String>,
     /// Something has changed and is to be written then.
     save_at: Option<Instant>,
     saved_at: Option<Instant>,
@@ -65,13 +73,36 @@ impl Store {
     }
 
     fn at(path: Option<PathBuf>, peers: &[PublicKey], now: u64) -> Store {
-        let text = path.as_ref().and_then(|p| fs::read_to_string(p).ok());
-        let read = text.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
-        let mut store = Store { path, entries: read, save_at: None, saved_at: None };
-        let before = store.entries.clone();
-        let peers: BTreeSet<String> = peers.iter().map(ToString::to_string).collect();
-        for (key, entry) in &mut store.entries {
-            *entry = match (*entry, peers.contains(key)) {
+        let peers = peers.iter().map(ToString::to_string).collect();
+        let entries = BTreeMap::new();
+        let mut store = Store { path, entries, unread: true, peers, save_at: None, saved_at: None };
+        if let Err(why) = store.read(now) {
+            let why = human::reason(&why);
+            crate::log!(
+                Error,
+                "the peers' addresses cannot be read, and are tried again",
+                why = why
+            );
+            store.save_at = Some(Instant::ZERO);
+        }
+        store
+    }
+
+    /// Takes what was written, where that was not done yet. What was heard since is newer.
+    /// `now`: seconds since 1970.
+    ///
+    /// # Errors
+    /// The file cannot be read for now.
+    fn read(&mut self, now: u64) -> std::io::Result<()> {
+        if !self.unread {
+            return Ok(());
+        }
+        let read = self.path.as_deref().map(read_whole::<BTreeMap<String, Entry>>).transpose()?;
+        self.unread = false;
+        let before = read.flatten().unwrap_or_default();
+        let mut entries = before.clone();
+        for (key, entry) in &mut entries {
+            *entry = match (*entry, self.peers.contains(key)) {
                 (Entry::Here(address), false) => Entry::Gone { address, since: now },
                 (Entry::Gone { address, .. }, true) => Entry::Here(address),
                 (entry, _) => entry,
@@ -81,11 +112,13 @@ impl Store {
             Entry::Here(_) => true,
             Entry::Gone { since, .. } => now.saturating_sub(*since) < KEPT,
         };
-        store.entries.retain(|_, entry| is_kept(entry));
-        if store.entries != before || !store.entries.is_empty() {
-            store.save_at = Some(Instant::ZERO);
+        entries.retain(|_, entry| is_kept(entry));
+        if entries != before || !entries.is_empty() {
+            self.save_at = Some(Instant::ZERO);
         }
-        store
+        entries.append(&mut self.entries);
+        self.entries = entries;
+        Ok(())
     }
 
     /// Where the peer was last.
@@ -114,6 +147,10 @@ impl Store {
     /// memory of it.
     pub fn save(&mut self, now: Instant) {
         if self.save_at.is_none_or(|at| at > now) {
+            return;
+        }
+        if self.read(calendar::seconds()).is_err() {
+            self.save_at = Some(now + AGAIN);
             return;
         }
         (self.save_at, self.saved_at) = (Some(now + SIGN_OF_LIFE), Some(now));
@@ -190,6 +227,38 @@ mod tests {
         assert_eq!(open(&[key(1)], 131), [true, true]);
         assert_eq!(open(&[key(1)], 160), [true, true]);
         assert_eq!(open(&[key(1)], 161), [true, false]);
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    #[test]
+    fn addresses_that_cannot_be_read_are_never_written_over_and_count_when_they_can_be() {
+        let dir = std::env::temp_dir().join(format!("bentpipe-addresses-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let (path, aside) = (dir.join("endpoints.json"), dir.join("aside"));
+        let peers = [key(1), key(2), key(3)];
+        let open = || Store::at(Some(path.clone()), &peers, calendar::seconds());
+        let address = |n: u8| SocketAddr::from(([192, 0, 2, n], 4500));
+        let mut store = open();
+        store.set(Instant::ZERO, &key(1), address(1));
+        store.set(Instant::ZERO, &key(2), address(2));
+        drop(store);
+        // Not even root reads a directory as a file.
+        fs::rename(&path, &aside).and_then(|()| fs::create_dir(&path)).expect("put aside");
+        let mut store = open();
+        let now = Instant::ZERO + Duration::from_secs(5);
+        store.set(now, &key(2), address(20));
+        store.save(now);
+        assert!(store.poll_timeout().is_some_and(|at| at > now), "not all the time");
+        fs::remove_dir(&path).and_then(|()| fs::rename(&aside, &path)).expect("put back");
+        drop(store);
+        let store = open();
+        let told = [1, 2, 3].map(|n| store.get(&key(n)));
+        assert_eq!(told, [Some(address(1)), Some(address(20)), None]);
+        drop(store);
+        // A damaged one is put aside.
+        fs::write(&path, "{\"torn").expect("written");
+        assert_eq!(open().get(&key(1)), None);
+        assert!(path.with_extension("damaged").exists());
         let _ = fs::remove_dir_all(&dir);
     }
 

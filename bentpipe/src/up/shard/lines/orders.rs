@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::config::Line;
 use crate::human;
 use crate::ledger;
-use crate::state_directory::{read_whole, write_whole};
+use crate::state_directory::{read_sound, write_whole};
 
 /// Which lines of a peer are to stay down.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Forbidden {
     /// `link down` was said of all.
     all: bool,
@@ -25,9 +25,10 @@ struct Forbidden {
     lines: BTreeMap<String, bool>,
 }
 
-/// What a file says. One that cannot be read may forbid the lines, and they cost.
+/// What a file says. One that cannot be read, or is damaged, may forbid the lines, and they cost.
+/// It stays where it is until another order is written, so it forbids them at each start.
 fn read(path: &Path) -> Forbidden {
-    read_whole(path).map(Option::unwrap_or_default).unwrap_or_else(|why| {
+    read_sound(path).map(Option::unwrap_or_default).unwrap_or_else(|why| {
         crate::log!(
             Error,
             "the lines of a peer stay down: what was ordered of them cannot be read",
@@ -96,5 +97,31 @@ impl Orders {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Lines that rise cost, and a later start must not take a file that is gone for no order.
+    #[test]
+    fn a_damaged_file_of_orders_keeps_the_lines_down_at_each_start() {
+        let dir = std::env::temp_dir().join(format!("bentpipe-orders-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let path = dir.join("ship.down.json");
+        let down = Forbidden { all: true, ..Forbidden::default() };
+        assert_eq!(read(&path), Forbidden::default(), "nothing was ordered");
+        for torn in ["", "{\"all\":fal", "{}", "[]"] {
+            fs::write(&path, torn).expect("written");
+            assert_eq!((read(&path), read(&path)), (down.clone(), down.clone()), "{torn}");
+        }
+        // What is ordered next counts.
+        let ordered = serde_json::to_vec(&Forbidden::default()).expect("JSON");
+        write_whole(&path, &ordered).expect("written");
+        assert_eq!(read(&path), Forbidden::default());
+        let _ = fs::remove_dir_all(&dir);
     }
 }
