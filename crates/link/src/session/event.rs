@@ -27,7 +27,8 @@ pub enum Event {
     Writable(StreamId),
     /// The peer gave the stream up; what it sent before can still be taken.
     Reset(StreamId, ResetReason),
-    /// There is something of the peer's messages about chunks to take.
+    /// There is something of the peer's messages about chunks to take, or room again for ours
+    /// ([`Session::has_message_room`](super::Session::has_message_room)).
     Messages,
 }
 

@@ -14,19 +14,25 @@ use crate::wire::{ResetReason, StreamId};
 const OURS: usize = 0;
 const PEERS: usize = 1;
 /// Bytes of messages that wait to be sent, beyond which no more are made: a chunk and what
-/// else there is to say meanwhile.
-const UNSENT: u64 = 48 * 1024;
+/// else there is to say meanwhile. There is room again when half of them have left.
+pub(super) const UNSENT: u64 = 48 * 1024;
 
 impl Session {
     /// Is there room for another message? There is none before the peer has told that it
-    /// takes them.
-    pub fn has_message_room(&self) -> bool {
-        let room = |id: StreamId| {
-            let stream = self.streams.get(&id).filter(|_| self.is_usable(id));
-            stream.is_some_and(|s| s.send.unsent() < UNSENT)
-        };
+    /// takes them. Where too many wait, [`Event::Messages`] follows when half have left.
+    pub fn has_message_room(&mut self) -> bool {
         let takes = self.codec().is_some_and(|codec| codec.dedup);
-        takes && self.closing.is_none() && self.messages[OURS].is_none_or(room)
+        if !takes || self.closing.is_some() {
+            return false;
+        }
+        let Some(id) = self.messages[OURS] else { return true };
+        if !self.is_usable(id) {
+            return false;
+        }
+        self.streams.get_mut(&id).is_some_and(|s| {
+            s.wants_writable = s.send.unsent() >= UNSENT;
+            !s.wants_writable
+        })
     }
 
     /// The peer has refused our messages: it can be answered no more.

@@ -3,6 +3,7 @@
 use units::{Duration, Instant};
 
 use super::event::Event;
+use super::messages::UNSENT;
 use super::path::{Built, Load};
 use super::priority::SMALL;
 use super::schedule::Turn;
@@ -468,12 +469,15 @@ impl Session {
 
     fn tell_writable(&mut self, id: StreamId, cap: u64) {
         let low = self.low_water();
-        if let Some(s) = self.streams.get_mut(&id)
-            && (s.wants_writable && s.send.unsent() <= if s.has_codec { low } else { cap / 2 }
-                || s.wants_idle && s.send.unsent() == 0)
-        {
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        let (event, few) = match s.carries {
+            Carries::Messages => (Event::Messages, UNSENT / 2),
+            _ if s.has_codec => (Event::Writable(id), low),
+            _ => (Event::Writable(id), cap / 2),
+        };
+        if s.wants_writable && s.send.unsent() <= few || s.wants_idle && s.send.unsent() == 0 {
             (s.wants_writable, s.wants_idle) = (false, false);
-            self.events.push_back(Event::Writable(id));
+            self.events.push_back(event);
         }
     }
 

@@ -10,21 +10,21 @@ use super::ChunkCounts;
 /// News waits for a quarter of a round trip, and at least so long, so that it goes in large
 /// pieces.
 const NEWS: Duration = Duration::from_millis(100);
-/// What cannot be sent because there is no room is tried again after this.
-const RETRY: Duration = Duration::from_millis(50);
 
 /// A link's chunks, both ways, and what the two nodes tell each other of them.
 pub(super) struct Chunks {
     pub dedup: Dedup,
     /// The session that it is about, by its number.
     session: Option<u64>,
-    /// When news, or what found no room, is to be sent.
+    /// When news is to be sent.
     pub due: Option<Instant>,
+    /// News was due and found no room.
+    overdue: bool,
 }
 
 impl Chunks {
     pub fn new(dedup: Dedup) -> Chunks {
-        Chunks { dedup, session: None, due: None }
+        Chunks { dedup, session: None, due: None, overdue: false }
     }
 
     /// What follows is of the session of this number.
@@ -50,12 +50,12 @@ impl Chunks {
         // Nothing can be said where nobody listens, now or ever.
         let dedup = session.codec().is_some_and(|codec| codec.dedup);
         if !dedup || session.messages_are_refused() {
-            self.due = None;
+            (self.due, self.overdue) = (None, false);
             return;
         }
-        let news = self.due.is_some_and(|due| due <= now);
-        if news {
-            self.due = None;
+        let mut news = std::mem::take(&mut self.overdue);
+        if self.due.is_some_and(|due| due <= now) {
+            (self.due, news) = (None, true);
         }
         while session.has_message_room() {
             scratch.clear();
@@ -67,8 +67,8 @@ impl Chunks {
             }
             session.send_messages(now, scratch);
         }
-        // Whoever asks again meanwhile does not put it off.
-        self.due.get_or_insert(now + RETRY);
+        // The session says when there is room again, however long its link is dark.
+        self.overdue = news;
     }
 
     pub fn counts(&self, in_use: bool) -> ChunkCounts {

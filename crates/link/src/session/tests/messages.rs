@@ -34,6 +34,29 @@ fn messages_cross_a_bad_link_and_are_no_stream() {
     }
 }
 
+/// Whoever found no room hears once of it, when there is room again.
+#[test]
+fn room_for_messages_is_told_when_it_is_there() {
+    let mut w = World::new(68, CLEAN, dedup());
+    let told = |w: &mut World| {
+        let events = std::iter::from_fn(|| w.sides[0].poll_event());
+        events.filter(|event| *event == Event::Messages).count()
+    };
+    told(&mut w);
+    while w.sides[0].has_message_room() {
+        w.sides[0].send_messages(w.now, &[7; 1000]);
+    }
+    assert!(!w.sides[0].has_message_room());
+    assert_eq!(told(&mut w), 0, "nothing has left");
+    w.run(Duration::from_secs(5), |_| {});
+    assert_eq!(told(&mut w), 1);
+    assert!(w.sides[0].has_message_room());
+    // Whoever did not ask hears nothing.
+    w.sides[0].send_messages(w.now, &[7; 1000]);
+    w.run(Duration::from_secs(5), |_| {});
+    assert_eq!(told(&mut w), 0);
+}
+
 /// L-DD-12: no messages where they were not agreed on, and one stream of them.
 #[test]
 fn messages_that_were_not_agreed_on_are_refused() {
