@@ -55,7 +55,7 @@ pub const DROPS: &[Entry] = &[
     (
         "connection gave way",
         Place::Node,
-        "connections that were reset while all places for connections with a peer were taken: their host had the most, and another with fewer asked for one",
+        "connections that were reset while all places for connections with a peer were taken: their host had the most, and another with fewer asked for one; or whose hosts did not read while what is kept to decompress for them was needed for others",
     ),
     (
         "connection over budget",

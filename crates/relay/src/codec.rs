@@ -15,6 +15,7 @@ mod accounts;
 mod chunks;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod history;
 mod inward;
 mod outward;
 mod requests;
@@ -71,6 +72,8 @@ struct FlowCodec {
     early_end: bool,
     /// The host ended its direction and content is held: its end follows that.
     ended: bool,
+    /// Its history was needed for others: nothing more of it is delivered, and it is to be ended.
+    gives_way: bool,
     /// When content that is held has waited for long enough.
     due: Option<Instant>,
     counts: CompressionCounts,
@@ -153,6 +156,8 @@ pub(crate) struct Codecs {
     touched: BTreeSet<PeerId>,
     /// Peers whose files may have to be served.
     files: BTreeSet<PeerId>,
+    /// Flows that are to be ended, because their history was needed for others.
+    give_way: Vec<FlowId>,
     bad: BadStreams,
 }
 

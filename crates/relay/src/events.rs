@@ -16,6 +16,7 @@ impl Relay {
     /// The next thing to do.
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         loop {
+            self.end_giving_way(now);
             match self.actions.pop_front() {
                 // Its socket has noticed by itself, or does not wait any more.
                 Some(Action::PeerReset(flow, _) | Action::Write(flow))

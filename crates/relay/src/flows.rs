@@ -259,6 +259,15 @@ impl Flows {
         self.by_host.get(&(session, Some(host.to_canonical()))).into_iter().flatten().copied()
     }
 
+    /// Flows of a session, by stream.
+    pub fn in_session(
+        &self,
+        (peer, session): (PeerId, u64),
+    ) -> impl Iterator<Item = (FlowId, Flow)> + '_ {
+        let all = (peer, session, StreamId(0))..(peer, session + 1, StreamId(0));
+        self.by_stream.range(all).filter_map(|(_, id)| Some((*id, self.get(*id)?)))
+    }
+
     /// Flows of the peer's sessions before `session`.
     pub fn before(&self, peer: PeerId, session: u64) -> Vec<FlowId> {
         let all = (peer, 0, StreamId(0))..(peer, session, StreamId(0));

@@ -184,7 +184,8 @@ pub struct RelayStats {
     /// Connections that were refused because all places were taken, and their host had no fewer
     /// than others.
     pub full: u64,
-    /// Connections of the host with the most that gave way to others'.
+    /// Connections that gave way to others': of the host with the most, or of hosts that do
+    /// not read what has arrived for them.
     pub displaced: u64,
     /// SYNs that waited and gave way to others, and such as were beyond their host's part.
     pub syns_dropped: u64,

@@ -52,6 +52,14 @@ impl Relay {
         true
     }
 
+    /// Ends the flows whose history was needed for others (L-CO-3).
+    pub(crate) fn end_giving_way(&mut self, now: Instant) {
+        while let Some(flow) = self.codecs.poll_gives_way() {
+            self.stats.displaced += 1;
+            self.end_flow(now, flow, ResetReason::Exhausted);
+        }
+    }
+
     /// Ends a flow that goes on at both of its ends.
     pub(crate) fn end_flow(&mut self, now: Instant, flow: FlowId, reason: ResetReason) {
         self.with(flow, |session, stream| session.reset(now, stream, reason, false));

@@ -120,9 +120,13 @@ impl Relay {
         flow: FlowId,
         slices: &mut [&'a [u8]],
     ) -> usize {
-        let Some((active, codecs)) = self.active(now, flow) else { return 0 };
+        let Some(f) = self.living(flow) else { return 0 };
+        let Some(session) = self.endpoint.session_mut(f.peer) else { return 0 };
+        let active = ActiveFlow { now, flow, f, session };
         match active.session.codec() {
-            Some(codec) if codec.is_active() => codecs.decode(active, codec, slices),
+            Some(codec) if codec.is_active() => {
+                self.codecs.decode(active, codec, &self.flows, slices)
+            }
             _ => active.session.peek_slices(active.f.stream, slices),
         }
     }

@@ -4,9 +4,9 @@ use link::session::StreamCodec;
 use squeeze::dedup::{self, Receiver};
 use squeeze::stream::{BadBlock, Shown, Zstd};
 
-use super::{ActiveFlow, Codecs, FlowCodec, LENIENCE, Malformed, WAITING, hashing, time_between};
+use super::{ActiveFlow, Codecs, FlowCodec, Malformed, WAITING, hashing, time_between};
 use crate::ResetReason;
-use crate::flows::FlowId;
+use crate::flows::{FlowId, Flows};
 use link::PeerId;
 
 /// The most pieces that a stream's bytes are looked at in.
@@ -30,10 +30,14 @@ impl Codecs {
         &'a mut self,
         mut active: ActiveFlow<'a>,
         codec: StreamCodec,
+        flows: &Flows,
         slices: &mut [&'a [u8]],
     ) -> usize {
         let ActiveFlow { now, flow, f, .. } = active;
         let flow_codec = self.flows.entry(flow).or_default();
+        if flow_codec.gives_way {
+            return 0;
+        }
         let link = self.links.entry(f.peer).or_default();
         if codec.dedup && link.chunks.is_none() {
             // We said that we take items, but have no store for chunks.
@@ -59,9 +63,10 @@ impl Codecs {
             }
         };
         flow_codec.counts.cpu += time_between(before, self.zstd.spent());
-        link.kept_here = link.kept_here - kept + flow_codec.decoder.kept() as u64;
+        let kept_now = flow_codec.decoder.kept() as u64;
+        link.kept_here = link.kept_here - kept + kept_now;
         self.waiting = self.waiting - waiting + flow_codec.waiting();
-        if link.kept_here > codec.own_history.saturating_mul(LENIENCE) {
+        if kept_now > kept && !self.has_room_for_history(&active, codec, flows) {
             result = result.and(Err(BadBlock::History.into()));
         }
         let watches = codec.history > 0 && f.kind.compress && !f.kind.from_here;
@@ -73,15 +78,18 @@ impl Codecs {
         let next = match result {
             Ok(next) => next,
             Err(bad) => {
+                let link = self.links.entry(f.peer).or_default();
                 match bad {
                     Malformed::Block(bad) => *link.over.bad.entry(bad).or_default() += 1,
                     Malformed::Item => link.over.bad_items += 1,
                 }
                 self.bad.add(&f, bad);
+                self.drop_history(flow, f.peer);
                 active.session.reset(now, f.stream, ResetReason::Protocol, false);
                 return 0;
             }
         };
+        let Some(flow_codec) = self.flows.get(&flow) else { return 0 };
         match next {
             Next::Chunk => slices[0] = flow_codec.from_items.as_ref().map_or(&[], |d| d.content()),
             Next::Block(most) => slices[0] = first(flow_codec.decoder.content(), most),
@@ -104,6 +112,9 @@ impl Codecs {
             requests.took(n);
         }
         let Some(flow_codec) = self.flows.get_mut(&flow) else { return (n, 0) };
+        if flow_codec.gives_way {
+            return (0, 0);
+        }
         let mut referred = 0;
         let link = self.links.entry(peer).or_default();
         let (kept, waiting) = (flow_codec.decoder.kept() as u64, flow_codec.waiting());

@@ -13,7 +13,7 @@ use units::ByteCount;
 use super::*;
 use crate::classify::Rule;
 use crate::gateways::{Gateways, PEER, link};
-use crate::{Policy, ResetReason};
+use crate::{Action, Policy, ResetReason};
 
 /// The server's port of most streams here, which is none of HTTP's.
 const PORT: u16 = 5432;
@@ -481,6 +481,52 @@ fn history_beyond_the_offer_ends_the_stream_that_asks_for_it() {
     assert_eq!(g.sides[0].outgoing_state(other[0]), reset);
     assert_eq!(g.compression(0).bad.get(&BadBlock::History), Some(&1));
     assert_eq!(g.sides[0].outgoing_state(ends[0]), RecvState::Open);
+}
+
+/// L-CO-3: the sender no longer counts what hosts keep here that have ended their direction, and
+/// whose answers have wholly arrived, and that never read.
+#[test]
+fn history_that_waits_for_hosts_that_never_read_ends_their_streams_and_no_others() {
+    const OFFERED: u64 = 64 << 10;
+    let mut g = gateways([OFFERED; 2], |_| {});
+    let mut silent = Vec::new();
+    for n in 0..40 {
+        let ends = g.connect(n + 2, PORT);
+        let text = lines(2_000 * usize::from(n), 300);
+        g.sides[0].local_end(g.now, ends[0]);
+        let mut left = &text[..];
+        while !left.is_empty() {
+            let room = g.sides[1].writable_bytes(g.now, ends[1]).min(left.len());
+            g.sides[1].local_data(g.now, ends[1], &left[..room]);
+            left = &left[room..];
+            g.pass(Duration::from_millis(1));
+        }
+        g.sides[1].local_end(g.now, ends[1]);
+        g.pass(Duration::from_millis(50));
+        // The host's socket takes the first bytes and is full.
+        let mut slices: [&[u8]; 4] = [&[]; 4];
+        let shown = g.sides[0].outgoing(g.now, ends[0], &mut slices);
+        let shown = slices[..shown].concat();
+        assert!(text.starts_with(&shown) && shown.len() > 100, "{n}: {}", shown.len());
+        g.sides[0].wrote(g.now, ends[0], 100);
+        g.sides[1].closed(g.now, ends[1]);
+        g.pass(Duration::from_millis(50));
+        assert!(g.compression(0).bad.is_empty(), "{n}: {:?}", g.compression(0).bad);
+        let kept = g.sides[0].codecs.links[&PEER].kept_here;
+        assert!(kept <= OFFERED * LENIENCE, "{n}: {kept}");
+        silent.push(ends);
+        // Who reads gets all of his.
+        let reader = g.connect(n + 2, PORT);
+        assert!(g.send(reader, 1, &text) == text);
+        g.end(reader);
+    }
+    let alive = |ends: &Ends| g.sides[0].flow_peer(ends[0]).is_some();
+    let first = silent.iter().position(alive).expect("the newest are alive");
+    assert!(first > 0 && silent[first..].iter().all(alive), "the oldest went first");
+    let went = g.sides[0].stats().displaced;
+    assert_eq!(went, first as u64);
+    let aborted = |a: &&Action| matches!(a, Action::Abort(_, ResetReason::Exhausted));
+    assert_eq!(g.others.iter().filter(aborted).count(), first, "their hosts are told");
 }
 
 const SECRET: &[u8] = b"session=7f3a9c55e1d04b2288; csrf=1b9e77aa0c61f3; token=5d41402abc4b\n";
