@@ -28,41 +28,55 @@ const MAX_JOURNAL: u64 = 64 << 20;
 /// Segments are numbered below this.
 const MAX_SEGMENT: u64 = 1 << 48;
 
-/// A lock that is taken is tried again so often, and so long after.
-const LOCK_TRIES: usize = 10;
-const LOCK_AGAIN: std::time::Duration = std::time::Duration::from_millis(10);
-
 /// The file with the days on which a peer was not in the configuration, a date a line.
 pub const UNLISTED: &str = "unlisted";
 
-/// Takes the lock. The thread that closes the store of a peer that was taken out and is back
-/// may still hold it: that takes moments.
-fn take(lock: &File) -> io::Result<()> {
-    for _ in 0..LOCK_TRIES {
-        match lock.try_lock() {
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_AGAIN),
-            outcome => return Ok(outcome?),
-        }
+/// The lock of a directory is taken.
+#[derive(Debug)]
+pub struct Locked {
+    /// By this process: it is still closing the files.
+    pub is_own: bool,
+    /// By whom, and what to do about it.
+    why: String,
+}
+
+impl std::fmt::Display for Locked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
     }
+}
+
+impl std::error::Error for Locked {}
+
+/// Takes the lock.
+fn take(lock: &File) -> io::Result<()> {
     match lock.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(io::Error::other(holder(lock))),
+        Err(TryLockError::WouldBlock) => {
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, holder(lock)))
+        }
         outcome => Ok(outcome?),
     }
 }
 
+/// Is it that the lock is taken?
+pub fn locked(error: &io::Error) -> Option<&Locked> {
+    error.get_ref()?.downcast_ref()
+}
+
 /// Who has the lock, as far as the file says.
-fn holder(lock: &File) -> String {
+fn holder(lock: &File) -> Locked {
     let mut bytes = [0; 20];
     let n = lock.read_at(&mut bytes, 0).unwrap_or(0);
     let text = String::from_utf8_lossy(&bytes[..n]);
-    match text.trim().parse::<u32>() {
-        Ok(process) => {
-            let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-            let name = if name.trim().is_empty() { "another program" } else { name.trim() };
-            format!("{name}, process {process}, uses them: stop it, or set dedup_dir for this one")
-        }
-        Err(_) => "another process uses them: stop it, or set dedup_dir for this one".to_owned(),
-    }
+    let Ok(process) = text.trim().parse::<u32>() else {
+        let why = "another process uses them: stop it, or set dedup_dir for this one".to_owned();
+        return Locked { is_own: false, why };
+    };
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let name = if name.trim().is_empty() { "another program" } else { name.trim() };
+    let why =
+        format!("{name}, process {process}, uses them: stop it, or set dedup_dir for this one");
+    Locked { is_own: process == std::process::id(), why }
 }
 
 /// Writes down who has the lock; without it nobody knows.
@@ -90,7 +104,7 @@ impl ChunkFiles {
     /// holds.
     ///
     /// # Errors
-    /// If the directory cannot be made or listed, or another process uses it. Files that
+    /// If the directory cannot be made or listed, or is in use ([`locked`]). Files that
     /// cannot be read are no error: what they held is not there.
     pub fn open(dir: &Path, keys: &Arc<Keys>, limits: &Limits) -> io::Result<(ChunkFiles, Dedup)> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;

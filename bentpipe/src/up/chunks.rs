@@ -6,13 +6,16 @@
 //! waits in the peer's store, which is bounded. Where an answer does not come within [`LATE`],
 //! files count as not there and peers are asked for what is in them, until the thread has
 //! caught up.
+//!
+//! The thread also opens them, and reads what they hold. Until it has, what the peer sends waits;
+//! where it does nothing for [`OPENED`] the peer's chunks are kept in memory.
 
 #[cfg(test)]
 mod tests;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -26,8 +29,8 @@ use squeeze::dedup::{Dedup, Keys, Limits, Op, Store, Written};
 use units::{Duration, Instant};
 
 use crate::calendar;
-use crate::chunk_files::{ChunkFiles, Done, UNLISTED};
-use thread::{Answer, Job, Task, Worker};
+use crate::chunk_files::{Done, UNLISTED};
+use thread::{Answer, Job, Outcome, Task, Worker};
 
 /// What a peer's store may have under way: a read chunk, or 256 kB that are written, each.
 const UNDER_WAY: usize = 16;
@@ -37,6 +40,9 @@ const LEAST: u64 = 256 << 10;
 const PART: u64 = 4;
 /// Streams wait no longer for a file.
 const LATE: Duration = Duration::from_secs(1);
+/// A peer's streams wait no longer for its files to be opened, from when the thread last did
+/// anything: at the start of a hub it opens those of many peers, one after the other.
+const OPENED: Duration = Duration::from_secs(10);
 /// The thread has caught up when it answers within this: well below [`LATE`], and not only when
 /// nothing is asked for, which with several busy peers may never be.
 const CAUGHT_UP: Duration = Duration::from_millis(250);
@@ -64,17 +70,29 @@ struct Known {
     rests_until: Option<Instant>,
 }
 
+/// A peer whose files are being opened.
+struct Opening {
+    asked: Instant,
+    dir: PathBuf,
+    keys: Arc<Keys>,
+}
+
 /// The files of all peers' chunks.
 pub struct ChunkStores {
     place: ChunkPlace,
     worker: Option<Worker>,
     pub waker: Waker,
     known: BTreeMap<PeerId, Known>,
+    opening: BTreeMap<PeerId, Opening>,
     /// Whose a store is.
     peers: BTreeMap<u64, PeerId>,
     stores: u64,
     /// When what has no answer was asked for, in this order.
     asked: VecDeque<Instant>,
+    /// When the thread last answered.
+    answered: Instant,
+    /// What each peer's chunks may cost.
+    limits: Limits,
     late: bool,
     /// Peers whose files have to be served.
     busy: BTreeSet<PeerId>,
@@ -216,9 +234,12 @@ impl ChunkStores {
             worker: None,
             waker: Waker::new()?,
             known: BTreeMap::new(),
+            opening: BTreeMap::new(),
             peers: BTreeMap::new(),
             stores: 0,
             asked: VecDeque::new(),
+            answered: Instant::ZERO,
+            limits: Limits::default(),
             late: false,
             busy: BTreeSet::new(),
             changed: BTreeSet::new(),
@@ -236,56 +257,106 @@ impl ChunkStores {
         self.place.room / peers.max(1) as u64
     }
 
-    /// Deduplicates the streams of a peer from now on. Where its files cannot be used chunks
-    /// are kept in memory, which is told once. What is there is read before this returns: it is
-    /// the start of the program, or a peer is new.
-    pub fn add(&mut self, relay: &mut Relay, peer: PeerId, key: &PublicKey, limits: &Limits) {
+    /// Each peer's chunks may cost so much from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Deduplicates the streams of a peer, within the limits, as soon as its files are open. Where
+    /// they cannot be used chunks are kept in memory, which is told once.
+    pub fn add(&mut self, now: Instant, relay: &mut Relay, peer: PeerId, key: &PublicKey) {
         let Some(secret) = relay.endpoint.chunk_secret(peer) else { return };
         let keys = Arc::new(Keys::new(&secret));
-        let has_room = limits.disk >= LEAST;
+        let has_room = self.limits.disk >= LEAST;
         let can = has_room || self.place.room == u64::MAX;
         if !can && !std::mem::replace(&mut self.told_no_room, true) {
             let help = "dedup_disk says how much is used in any case";
             crate::log!(Info, "no room on disk: chunks are kept in memory only", help = help);
         }
-        let dir = self.place.dir.as_ref().filter(|_| has_room).map(|dir| dir.join(name(key)));
-        let opened = dir.map(|dir| {
-            let opened = ChunkFiles::open(&dir, &keys, limits);
-            opened.and_then(|(files, dedup)| Ok((self.open(peer, files)?, dedup))).map_err(|e| {
-                if !std::mem::replace(&mut self.told_unusable, true) {
-                    crate::log!(
-                        Warn,
-                        "chunks are kept in memory only",
-                        dir = dir.display(),
-                        error = e,
-                        mend = "name a directory of this user's with dedup_dir in [node], or set \
-                                dedup_disk = \"0B\""
-                    );
-                }
-            })
-        });
-        let in_memory = || -> Option<Dedup> {
-            let epoch = u64::from_ne_bytes(os::proc::entropy().ok()?) | 1;
-            let store = Store::new(keys.clone(), limits.memory, 0, epoch);
-            Some(Dedup::new(keys.clone(), store, &Limits { disk: 0, ..*limits }))
+        let Some(dir) = self.place.dir.as_ref().filter(|_| has_room).map(|dir| dir.join(name(key)))
+        else {
+            return self.keep_in_memory(relay, peer, keys);
         };
-        let dedup = opened.and_then(Result::ok).map(|((), dedup)| dedup).or_else(in_memory);
-        if let Some(mut dedup) = dedup {
-            dedup.receiver.set_late(self.late);
-            relay.set_dedup(peer, dedup);
+        if self.worker.is_none() {
+            match Worker::start(self.waker.clone()) {
+                Ok(worker) => self.worker = Some(worker),
+                Err(e) => {
+                    self.tell_unusable(&dir, &e);
+                    return self.keep_in_memory(relay, peer, keys);
+                }
+            }
+        }
+        relay.await_dedup(peer);
+        self.stores += 1;
+        self.send(Job(self.stores, Task::Open(dir.clone(), keys.clone(), self.limits)));
+        self.opening.insert(peer, Opening { asked: now, dir, keys });
+        self.known.insert(peer, Known { store: self.stores, ..Known::default() });
+        self.peers.insert(self.stores, peer);
+    }
+
+    fn keep_in_memory(&self, relay: &mut Relay, peer: PeerId, keys: Arc<Keys>) {
+        // A system without randomness has no node: its keys would be none.
+        let Ok(epoch) = os::proc::entropy().map(|bytes| u64::from_ne_bytes(bytes) | 1) else {
+            return;
+        };
+        let store = Store::new(keys.clone(), self.limits.memory, 0, epoch);
+        relay.set_dedup(peer, Dedup::new(keys, store, &Limits { disk: 0, ..self.limits }));
+    }
+
+    fn tell_unusable(&mut self, dir: &Path, why: &dyn std::fmt::Display) {
+        if !std::mem::replace(&mut self.told_unusable, true) {
+            crate::log!(
+                Warn,
+                "chunks are kept in memory only",
+                dir = dir.display(),
+                error = why,
+                mend = "name a directory of this user's with dedup_dir in [node], or set \
+                        dedup_disk = \"0B\""
+            );
         }
     }
 
-    /// The thread has these files from now on.
-    fn open(&mut self, peer: PeerId, files: ChunkFiles) -> io::Result<()> {
-        if self.worker.is_none() {
-            self.worker = Some(Worker::start(self.waker.clone())?);
+    /// The thread has opened a peer's files, or could not.
+    fn on_opened(&mut self, relay: &mut Relay, peer: PeerId, opened: std::io::Result<Box<Dedup>>) {
+        let Some(Opening { dir, keys, .. }) = self.opening.remove(&peer) else { return };
+        match opened {
+            Ok(mut dedup) => {
+                dedup.set_limits(&self.limits);
+                dedup.receiver.set_late(self.late);
+                relay.set_dedup(peer, *dedup);
+                self.busy.insert(peer);
+            }
+            Err(e) => {
+                self.tell_unusable(&dir, &e);
+                self.do_without(relay, peer, keys);
+            }
         }
-        self.stores += 1;
-        self.known.insert(peer, Known { store: self.stores, ..Known::default() });
-        self.peers.insert(self.stores, peer);
-        self.send(Job(self.stores, Task::Open(Box::new(files))));
-        Ok(())
+    }
+
+    /// The peer has no files, and its chunks are in memory.
+    fn do_without(&mut self, relay: &mut Relay, peer: PeerId, keys: Arc<Keys>) {
+        if let Some(known) = self.known.remove(&peer) {
+            self.peers.remove(&known.store);
+            self.send(Job(known.store, Task::Close));
+        }
+        self.keep_in_memory(relay, peer, keys);
+    }
+
+    /// Peers whose files were not opened in time do without them.
+    fn give_up_opening(&mut self, now: Instant, relay: &mut Relay) {
+        if self.opening_due().is_none_or(|at| at > now) {
+            return;
+        }
+        for (peer, opening) in std::mem::take(&mut self.opening) {
+            self.tell_unusable(&opening.dir, &"the disk does not answer");
+            self.do_without(relay, peer, opening.keys);
+        }
+    }
+
+    /// When peers whose files are being opened do without them.
+    fn opening_due(&self) -> Option<Instant> {
+        let asked = self.opening.values().map(|opening| opening.asked).min()?;
+        Some(asked.max(self.answered) + OPENED)
     }
 
     /// Hands over what is answered.
@@ -312,6 +383,7 @@ impl ChunkStores {
             });
             self.send(Job(known.store, Task::Close));
         }
+        self.opening.remove(&peer);
         self.busy.remove(&peer);
         self.changed.remove(&peer);
     }
@@ -348,12 +420,14 @@ impl ChunkStores {
     /// When [`ChunkStores::work`] is to be called although nothing else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let late = self.asked.front().filter(|_| !self.late).map(|at| *at + LATE);
-        self.save_at.into_iter().chain(late).chain(self.note_at).min()
+        let opening = self.opening_due();
+        self.save_at.into_iter().chain(late).chain(self.note_at).chain(opening).min()
     }
 
     /// Asks for what chunks want of files, and tells what came of it.
     pub fn work(&mut self, now: Instant, relay: &mut Relay) {
         self.take_answers(now, relay);
+        self.give_up_opening(now, relay);
         while let Some(peer) = relay.poll_files() {
             if self.known.contains_key(&peer) {
                 self.busy.insert(peer);
@@ -383,16 +457,27 @@ impl ChunkStores {
     }
 
     fn take_answers(&mut self, now: Instant, relay: &mut Relay) {
-        while let Some(Ok(Answer(store, done, error))) =
+        while let Some(Ok(Answer(store, outcome))) =
             self.worker.as_ref().map(|worker| worker.answers.try_recv())
         {
+            self.answered = now;
+            let peer = self.peers.get(&store).copied();
+            let (done, error) = match outcome {
+                Outcome::Done(done, error) => (done, error),
+                Outcome::Opened(opened) => {
+                    if let Some(peer) = peer {
+                        self.on_opened(relay, peer, opened);
+                    }
+                    continue;
+                }
+            };
             self.asked.pop_front();
             if let Some(error) = error
                 && is_due(&mut self.failure_told, now)
             {
                 crate::log!(Warn, "chunks could not be written or read", error = error);
             }
-            let Some(peer) = self.peers.get(&store).copied() else { continue };
+            let Some(peer) = peer else { continue };
             let Some(known) = self.known.get_mut(&peer) else { continue };
             match &done {
                 Done::Saved { ok } => {

@@ -102,6 +102,10 @@ struct Link {
     over: LinkCompression,
     /// Its chunks, if the link deduplicates.
     chunks: Option<Box<Chunks>>,
+    /// It deduplicates, and its chunks are still being read: what the peer sends waits.
+    awaits_chunks: bool,
+    /// Flows whose bytes have waited for them.
+    awaiting: BTreeSet<FlowId>,
 }
 
 /// A stream whose flow is over here: what the peer may still need of it.
@@ -205,7 +209,16 @@ impl Codecs {
 
     /// The link to a peer deduplicates from now on, if the peer does, too.
     pub fn set_dedup(&mut self, peer: PeerId, dedup: Dedup) {
-        self.links.entry(peer).or_default().chunks = Some(Box::new(Chunks::new(dedup)));
+        let link = self.links.entry(peer).or_default();
+        link.chunks = Some(Box::new(Chunks::new(dedup)));
+        if link.awaits_chunks {
+            self.touched.insert(peer);
+        }
+    }
+
+    /// The link to a peer will deduplicate: [`Codecs::set_dedup`] follows.
+    pub fn await_dedup(&mut self, peer: PeerId) {
+        self.links.entry(peer).or_default().awaits_chunks = true;
     }
 
     /// The chunks of a link, for whoever serves their files.
@@ -256,6 +269,10 @@ impl Codecs {
         link.forget_departed(number, session);
         let Some(chunks) = &mut link.chunks else { return };
         chunks.enter(number);
+        if std::mem::take(&mut link.awaits_chunks) {
+            chunks.receive(now, session);
+            std::mem::take(&mut link.awaiting).into_iter().for_each(&mut ready);
+        }
         while let Some(key) = chunks.dedup.receiver.poll_ready() {
             ready(FlowId::from_u64(key));
         }
@@ -299,6 +316,7 @@ impl Codecs {
             self.due.remove(&(at, Due::Content(flow)));
         }
         let Some(link) = self.links.get_mut(&f.peer) else { return };
+        link.awaiting.remove(&flow);
         link.kept_here -= flow_codec.decoder.kept() as u64;
         link.over.book(&f.kind, flow_codec.counts);
         let kept = flow_codec.encoder.map_or(0, |e| e.kept()) as u64;

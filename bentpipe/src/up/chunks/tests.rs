@@ -11,6 +11,7 @@ use squeeze::dedup::{ItemDecoder, ItemEncoder, Scope, Shown};
 use units::Rng;
 
 use super::*;
+use crate::chunk_files::ChunkFiles;
 use crate::config::Config;
 use crate::up::peers;
 
@@ -66,12 +67,40 @@ impl Link {
         let peer = relay.add_peer(now, known, policy).expect("two keys");
         let place = ChunkPlace::find(Some(dir), true, own.public());
         let mut stores = ChunkStores::new(place).expect("a waker");
-        stores.add(&mut relay, peer, other.public(), &LIMITS);
+        stores.set_limits(LIMITS);
+        stores.add(now, &mut relay, peer, other.public());
         let secret = relay.endpoint.chunk_secret(peer).expect("a peer");
         let keys = Arc::new(Keys::new(&secret));
         let new = || Dedup::new(keys.clone(), Store::new(keys.clone(), 0, 0, 1), &LIMITS);
         let near = near.unwrap_or_else(new);
-        Link { relay, peer, stores, near, now, blocked: false }
+        let mut link = Link { relay, peer, stores, near, now, blocked: false };
+        link.until_open();
+        link
+    }
+
+    /// The thread opens the files.
+    fn until_open(&mut self) {
+        for _ in 0..5_000 {
+            if !self.is_opening() {
+                return;
+            }
+            self.stores.work(self.now, &mut self.relay);
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("the files were not opened");
+    }
+
+    fn is_opening(&self) -> bool {
+        self.stores.opening.contains_key(&self.peer)
+    }
+
+    fn has_store(&mut self) -> bool {
+        let mut has = false;
+        self.relay.serve_files(self.peer, |_| {
+            has = true;
+            false
+        });
+        has
     }
 
     /// Files have their turn, and time passes; not while a disk that answers is at work, so
@@ -202,7 +231,79 @@ fn a_disk_that_does_not_answer_holds_nobody_up() {
     drop(scratch);
 }
 
-/// The thread that closes the files of a peer that was taken out may not have come to it.
+/// A disk that hangs: what is to be opened behind it holds nobody up.
+struct Hanging(PathBuf);
+
+impl Hanging {
+    /// The thread of `link` hangs in reading a peer's journal from now on.
+    fn new(link: &mut Link, dir: &Path, key: &PublicKey) -> Hanging {
+        link.stores.remove(link.now, &mut link.relay, link.peer);
+        while !link.stores.asked.is_empty() {
+            link.stores.work(link.now, &mut link.relay);
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let own = *PrivateKey::generate([7; 32]).public();
+        let names = dir.join(name(&own)).join(name(key)).join("names");
+        let _ = fs::remove_file(&names);
+        assert!(Command::new("mkfifo").arg(&names).status().expect("mkfifo").success());
+        link.stores.add(link.now, &mut link.relay, link.peer, key);
+        Hanging(names)
+    }
+
+    /// The disk answers again: the journal is empty.
+    fn end(&self, link: &mut Link) {
+        let o_nonblock = 0o4000;
+        for _ in 0..5_000 {
+            let mut pipe = OpenOptions::new();
+            drop(pipe.write(true).custom_flags(o_nonblock).open(&self.0));
+            link.stores.work(link.now, &mut link.relay);
+            if !link.is_opening() {
+                let _ = fs::remove_file(&self.0);
+                return;
+            }
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("the files were not opened");
+    }
+}
+
+/// What a store holds is read by the thread, not by the loop.
+#[test]
+fn files_that_are_slow_to_open_hold_up_their_own_peer_and_that_not_for_ever() {
+    let dir = std::env::temp_dir().join(format!("bentpipe-slow-{}", std::process::id()));
+    let scratch = Scratch(dir.clone());
+    let mut link = Link::new(&dir, None);
+    let key = *PrivateKey::generate([9; 32]).public();
+    let hanging = Hanging::new(&mut link, &dir, &key); // The loop goes on: it came back.
+    let begin = link.now;
+    link.stores.work(link.now, &mut link.relay);
+    assert!(link.is_opening());
+    assert_eq!(link.stores.opening_due(), Some(begin + OPENED));
+    hanging.end(&mut link);
+    assert!(link.has_store() && !link.stores.told_unusable);
+
+    // A disk that does not answer at all.
+    let hanging = Hanging::new(&mut link, &dir, &key);
+    link.now = link.stores.opening_due().expect("it has an end");
+    assert!(link.stores.poll_timeout().is_some_and(|at| at <= link.now));
+    link.stores.work(link.now, &mut link.relay);
+    assert!(!link.is_opening() && link.has_store(), "chunks are in memory");
+    assert!(link.stores.told_unusable && link.stores.known.is_empty());
+    let mut content = vec![0; 100_000];
+    Rng::new(2).fill(&mut content);
+    let secret = link.relay.endpoint.chunk_secret(link.peer).expect("a peer");
+    let keys = Arc::new(Keys::new(&secret));
+    link.near = Dedup::new(keys.clone(), Store::new(keys, 0, 0, 1), &LIMITS);
+    assert_eq!(link.send(&content), content.len());
+    let o_nonblock = 0o4000;
+    while OpenOptions::new().write(true).custom_flags(o_nonblock).open(&hanging.0).is_err() {
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    drop(scratch);
+}
+
+/// The thread that closes the files of a peer that was taken out may not have come to it, and it
+/// may be another shard's.
 #[test]
 fn a_peer_that_is_back_at_once_has_its_files_again() {
     let dir = std::env::temp_dir().join(format!("bentpipe-back-{}", std::process::id()));
@@ -210,10 +311,27 @@ fn a_peer_that_is_back_at_once_has_its_files_again() {
     let key = *PrivateKey::generate([9; 32]).public();
     for _ in 0..3 {
         link.stores.remove(link.now, &mut link.relay, link.peer);
-        link.stores.add(&mut link.relay, link.peer, &key, &LIMITS);
+        link.stores.add(link.now, &mut link.relay, link.peer, &key);
+        link.until_open();
         assert!(link.stores.known.contains_key(&link.peer), "it has none");
     }
     assert!(!link.stores.told_unusable, "something was wrong");
+    // Another thread of this process takes half a second to close them.
+    link.stores.remove(link.now, &mut link.relay, link.peer);
+    link.stores.add(link.now, &mut link.relay, link.peer, &key);
+    link.until_open();
+    let mut other = Link::new(&dir.join("other"), None);
+    other.stores.place = link.stores.place.clone();
+    other.stores.remove(other.now, &mut other.relay, other.peer);
+    other.stores.add(other.now, &mut other.relay, other.peer, &key);
+    for _ in 0..500 {
+        other.stores.work(other.now, &mut other.relay);
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(other.is_opening(), "it waits");
+    link.stores.remove(link.now, &mut link.relay, link.peer);
+    other.until_open();
+    assert!(other.stores.known.contains_key(&other.peer), "it has none");
     let _ = fs::remove_dir_all(&dir);
 }
 
@@ -238,12 +356,17 @@ fn files_are_in_time_again_although_something_is_asked_for_all_the_time() {
 fn what_was_told_of_other_things_does_not_keep_failures_from_being_told() {
     let dir = std::env::temp_dir().join(format!("bentpipe-told-{}", std::process::id()));
     let mut link = Link::new(&dir, None);
-    let (key, limits) = (PrivateKey::generate([9; 32]), Limits { disk: 0, ..LIMITS });
+    let key = PrivateKey::generate([9; 32]);
+    link.stores.remove(link.now, &mut link.relay, link.peer);
     link.stores.place.room = 0;
-    link.stores.add(&mut link.relay, link.peer, key.public(), &limits);
+    link.stores.set_limits(Limits { disk: 0, ..LIMITS });
+    link.stores.add(link.now, &mut link.relay, link.peer, key.public());
     assert!(link.stores.told_no_room);
-    // Its directory is another's.
-    link.stores.add(&mut link.relay, link.peer, key.public(), &LIMITS);
+    // Its directory is a file.
+    link.stores.set_limits(LIMITS);
+    link.stores.place.dir = Some(PathBuf::from("/dev/null"));
+    link.stores.add(link.now, &mut link.relay, link.peer, key.public());
+    link.until_open();
     assert!(link.stores.told_unusable);
     let begin = link.now;
     for (seconds, told) in [(0, true), (1, false), (599, false), (600, true), (601, false)] {

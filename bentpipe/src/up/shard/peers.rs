@@ -77,10 +77,11 @@ impl Shard {
 
     /// Deduplicates the streams of a peer that is to be, before its first session begins.
     fn open_chunks(&mut self, id: PeerId) {
-        let limits = self.chunk_limits();
+        self.chunks.set_limits(self.chunk_limits());
         let known = self.peers.with_id(id);
         if let Some(peer) = known.filter(|peer| peer.config.dedup != Share::Off) {
-            self.chunks.add(&mut self.relay, id, &peer.config.public_key, &limits);
+            let now = self.clock.now();
+            self.chunks.add(now, &mut self.relay, id, &peer.config.public_key);
         }
     }
 
@@ -100,6 +101,7 @@ impl Shard {
     /// There are more peers than before, or fewer: all that have chunks share anew.
     fn share_chunks(&mut self) {
         let limits = self.chunk_limits();
+        self.chunks.set_limits(limits);
         for peer in self.peers.iter() {
             self.relay.serve_files(peer.id, |dedup| {
                 dedup.set_limits(&limits);

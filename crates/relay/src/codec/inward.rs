@@ -40,6 +40,10 @@ impl Codecs {
         }
         let link = self.links.entry(f.peer).or_default();
         if codec.dedup && link.chunks.is_none() {
+            if link.awaits_chunks {
+                link.awaiting.insert(flow);
+                return 0;
+            }
             // We said that we take items, but have no store for chunks.
             active.session.reset(now, f.stream, ResetReason::Protocol, false);
             return 0;

@@ -31,9 +31,16 @@ impl Relay {
     /// Deduplicates the streams of a peer that takes it ([`link::session::LinkConfig`] must
     /// say that this node does), over `dedup`, whose keys are made of
     /// [`link::endpoint::Endpoint::chunk_secret`]. To be called before the peer's first session
-    /// begins.
+    /// begins, or after [`Relay::await_dedup`]; [`Relay::poll_action`] follows.
     pub fn set_dedup(&mut self, peer: PeerId, dedup: Dedup) {
         self.codecs.set_dedup(peer, dedup);
+    }
+
+    /// [`Relay::set_dedup`] follows for this peer, after its session may have begun: what it sends
+    /// in streams waits until then, and what is sent to it is not deduplicated. To be called
+    /// before the peer's first session begins.
+    pub fn await_dedup(&mut self, peer: PeerId) {
+        self.codecs.await_dedup(peer);
     }
 
     /// A peer whose chunks' files may have to be served ([`Relay::serve_files`]).

@@ -455,6 +455,33 @@ fn a_peer_that_refuses_messages_is_not_tried_again_and_again() {
     assert!(g.chunks(0).held > 0);
 }
 
+/// The files of a store are still being read when the link is up: streams wait for them, what is
+/// sent meanwhile goes as it is, and what the peer holds is known when they are there.
+#[test]
+fn a_link_that_is_up_before_its_store_is_there_goes_on_with_it() {
+    let links = [true; 2].map(|dedup| LinkConfig { dedup, ..compressed(0) });
+    let mut g = Gateways::apart(links, |policy| policy.dedup = Share::Host);
+    let content = noise(17, 300_000);
+    g.put_store(1, &Disk::default(), LIMITS, 2);
+    g.sides[0].await_dedup(PEER);
+    g.meet();
+    let ends = g.connect(2, PORT);
+    assert!(g.send(ends, 1, b"early").is_empty(), "it waits");
+    assert_eq!(g.sides[0].outgoing_state(ends[0]), RecvState::Open);
+    assert!(g.send(ends, 0, &content) == content, "it goes as it is");
+    assert_eq!(g.chunks(1).messages, 0);
+    g.others.clear();
+    g.put_store(0, &Disk::default(), LIMITS, 1);
+    g.pass(Duration::from_millis(300));
+    assert!(g.others.contains(&Action::Write(ends[0])), "{:?}", g.others);
+    assert!(g.take(ends, 0) == b"early");
+    assert!(g.chunks(1).messages > 0, "it hears of the store");
+    let first = g.fetch(2, &content);
+    assert!(g.fetch(2, &content) * 10 < first);
+    // The peer had messages for us before.
+    assert!(g.chunks(0).messages > 0 && g.chunks(0).violations == 0);
+}
+
 /// There is no room for what is to be said: it goes when there is room, and until then nobody is
 /// woken to look whether there is.
 #[test]
