@@ -236,6 +236,16 @@ impl Stream {
         self.count(libc::TIOCOUTQ)
     }
 
+    /// How much the kernel still has for the far host, in bytes, of which an end counts as one:
+    /// what is lost if the connection is reset, or its way here closed, now. 0 where the
+    /// connection is over, whatever was not acknowledged of it.
+    pub fn under_way(&self) -> usize {
+        match self.unacknowledged() {
+            Ok(n) if n > 0 && self.info().is_ok_and(|info| !info.closed) => n,
+            _ => 0,
+        }
+    }
+
     /// Bytes received that have not been read.
     pub fn unread(&self) -> io::Result<usize> {
         self.count(libc::FIONREAD)

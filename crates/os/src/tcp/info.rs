@@ -32,10 +32,14 @@ pub struct TcpInfo {
     pub receive_space: u32,
     /// True from the handshake's end until a close begins.
     pub established: bool,
+    /// The connection is over: the kernel sends nothing any more, and waits for nothing.
+    pub closed: bool,
 }
 
 /// `TCP_ESTABLISHED` of the kernel's state numbers.
 const ESTABLISHED: u8 = 1;
+/// `TCP_CLOSE`, which a socket in TIME_WAIT shows as well.
+const CLOSED: u8 = 7;
 
 impl TcpInfo {
     pub(super) fn of(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
@@ -52,6 +56,7 @@ impl TcpInfo {
             idle: Duration::from_millis(raw.tcpi_last_data_recv.into()),
             receive_space: raw.tcpi_rcv_space,
             established: raw.tcpi_state == ESTABLISHED,
+            closed: raw.tcpi_state == CLOSED,
         })
     }
 }

@@ -62,6 +62,27 @@ fn a_dropped_stream_resets_at_either_end() {
 }
 
 #[test]
+fn nothing_is_under_way_to_a_host_that_has_everything_or_reset() {
+    let (client, server) = pair();
+    server.set_receive_buffer(4096).unwrap();
+    assert_eq!(client.under_way(), 0);
+    while client.write(&[7; 65_536]).is_ok() {}
+    assert!(client.under_way() > 65_536);
+    drop(server);
+    wait_for(&client, Interest::NONE);
+    assert!(client.unacknowledged().unwrap() > 0, "it was not acknowledged, and never will be");
+    assert_eq!(client.under_way(), 0);
+    let (client, server) = pair();
+    client.write(b"all of it").unwrap();
+    client.shutdown_write().unwrap();
+    assert_eq!(read_all(&server).unwrap(), b"all of it");
+    server.close_in_order().unwrap();
+    drop(server);
+    assert_eq!(read_all(&client).unwrap(), b"");
+    assert_eq!(client.under_way(), 0);
+}
+
+#[test]
 fn accepted_connections_have_the_listeners_options() {
     let (client, server) = pair();
     for stream in [&client, &server] {
