@@ -4,6 +4,16 @@
 //! remembered here, and a connection is looked at when it has news and the relay lets
 //! it move. A socket resets when dropped, until both directions have ended in good
 //! order (R-SEMANTICS).
+//!
+//! No byte that was acknowledged to a host is lost to a reset, nor to an end:
+//!
+//! * A host resets: what it gave before is still read from its socket, as the link has room, and
+//!   only then is the relay told (`Connection::dead`).
+//! * A peer resets: the flow goes on until its bytes are written, while they move ([`patience`]).
+//! * A flow is over: its socket is kept until the host has what the kernel holds ([`lingering`]).
+
+mod lingering;
+mod patience;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{ErrorKind, IoSlice};
@@ -16,6 +26,8 @@ use relay::{FlowId, Relay, ResetReason};
 use units::{Duration, Instant};
 
 use crate::proxy_proto::Rest;
+use lingering::Lingering;
+use patience::{Moved, Resetting};
 
 /// Bytes read from a socket at once.
 const READ: usize = 64 * 1024;
@@ -23,8 +35,6 @@ const READ: usize = 64 * 1024;
 const ROUNDS: usize = 4;
 /// Processor time for compressing streams before packets have their turn.
 const CODING: Duration = Duration::from_millis(10);
-/// How long a host that reads nothing keeps what came before its peer's reset.
-const RESET_PATIENCE: Duration = Duration::from_secs(5);
 
 struct Connection {
     flow: FlowId,
@@ -36,7 +46,14 @@ struct Connection {
     arrived: bool,
     writable: bool,
     failed: bool,
+    /// The host reset, or the kernel gave it up: nothing is written to it any more, and what it
+    /// gave before is still read.
+    dead: bool,
     queued: bool,
+    /// Bytes that the host was written.
+    written: u64,
+    /// The peer gave up.
+    resetting: Option<Resetting>,
     /// The host ended its direction, and we ours towards it.
     input_ended: bool,
     output_ended: bool,
@@ -51,8 +68,10 @@ pub struct Connections {
     slots: Vec<Option<Box<Connection>>>,
     count: usize,
     queue: VecDeque<FlowId>,
-    /// Flows whose peer gave up, with the time their socket is reset at the latest.
+    /// Flows whose peer gave up, with the time when they are looked at.
     resetting: BTreeSet<(Instant, FlowId)>,
+    /// Sockets of flows that are over.
+    lingering: Lingering,
     buffer: Vec<u8>,
     options: TcpOptions,
 }
@@ -65,14 +84,15 @@ impl Connections {
             count: 0,
             queue: VecDeque::new(),
             resetting: BTreeSet::new(),
+            lingering: Lingering::default(),
             buffer: vec![0; READ],
             options,
         }
     }
 
-    /// Open sockets.
+    /// Open sockets, with those whose flow is over and whose host has not got all of it yet.
     pub fn len(&self) -> usize {
-        self.count
+        self.count + self.lingering.len()
     }
 
     /// Bytes that the flow's host has sent and nobody has taken.
@@ -103,7 +123,10 @@ impl Connections {
             arrived: false,
             writable: !connecting,
             failed: false,
+            dead: false,
             queued: false,
+            written: 0,
+            resetting: None,
             input_ended: false,
             output_ended: false,
             rest: Rest::Everything,
@@ -188,10 +211,13 @@ impl Connections {
         }
     }
 
-    /// The flow's peer gave up: what came before is still written, for a while.
+    /// The flow's peer gave up: what came before is still written, while the host takes it.
     pub fn peer_reset(&mut self, now: Instant, flow: FlowId, relay: &mut Relay) {
-        if self.get(flow).is_some() {
-            self.resetting.insert((now + RESET_PATIENCE, flow));
+        if let Some(c) = self.get(flow) {
+            let resetting = Resetting::begin(now, c.moved(relay));
+            let at = resetting.at();
+            c.resetting = Some(resetting);
+            self.resetting.insert((at, flow));
             self.enqueue(flow);
         } else {
             // Its server's name is still being resolved.
@@ -207,27 +233,47 @@ impl Connections {
         }
     }
 
-    /// Resets all sockets.
+    /// Resets all sockets whose connection has not ended in order.
     pub fn abort_all(&mut self) {
         self.slots.clear();
         self.count = 0;
+        self.lingering = Lingering::default();
+    }
+
+    /// The relay has nothing for the flow any more; its host may not have got all of it yet.
+    fn end(&mut self, now: Instant, flow: FlowId) {
+        if self.get(flow).is_some()
+            && let Some(c) = self.slots[flow.slot()].take()
+        {
+            self.count -= 1;
+            self.lingering.add(now, c.stream);
+        }
     }
 
     /// When [`Connections::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.resetting.first().map(|(at, _)| *at)
+        let resetting = self.resetting.first().map(|(at, _)| *at);
+        [resetting, self.lingering.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Resets the sockets of hosts that did not take what came before their peer's reset.
+    /// Resets the sockets of hosts that do not take what came before their peer's reset, and lets
+    /// go of those whose host has everything.
     pub fn handle_timeout(&mut self, now: Instant, relay: &mut Relay) {
+        self.lingering.handle_timeout(now);
         while let Some((at, flow)) = self.resetting.first().copied() {
             if at > now {
                 return;
             }
             self.resetting.remove(&(at, flow));
-            if self.get(flow).is_some() {
+            let Some(c) = self.get(flow) else { continue };
+            let moved = c.moved(relay);
+            let Some(resetting) = &mut c.resetting else { continue };
+            if resetting.is_due(now, moved) {
                 relay.closed(now, flow);
                 self.abort(flow);
+            } else {
+                let next = resetting.at();
+                self.resetting.insert((next, flow));
             }
         }
     }
@@ -254,6 +300,7 @@ impl Connections {
             match turn {
                 Turn::Rests => {}
                 Turn::HasMore => self.enqueue(flow),
+                Turn::Ended => self.end(now, flow),
                 Turn::Over => self.abort(flow),
             }
         }
@@ -297,6 +344,8 @@ enum Turn {
     Rests,
     /// It gave way to others.
     HasMore,
+    /// Drop its socket when its host has what was written; the relay knows.
+    Ended,
     /// Drop its socket; the relay knows.
     Over,
 }
@@ -312,30 +361,44 @@ impl Connection {
                 return self.rest_or_give_up(now, relay);
             }
         }
+        if std::mem::take(&mut self.failed) {
+            // The look takes the error away: a later read tells of an end where there is none.
+            self.dead |= matches!(self.stream.take_error(), Ok(Some(_)));
+        }
+        if self.dead && self.resetting.is_some() {
+            // Neither takes anything of the other any more.
+            relay.closed(now, self.flow);
+            return Turn::Over;
+        }
         let mut more = false;
         match self.read(now, relay, buffer) {
-            Turn::Over => return Turn::Over,
             Turn::HasMore => more = true,
             Turn::Rests => {}
+            over => return over,
         }
         match self.write(now, relay) {
-            Turn::Over => return Turn::Over,
             Turn::HasMore => more = true,
             Turn::Rests => {}
-        }
-        if self.failed
-            && let Ok(Some(_)) = self.stream.take_error()
-        {
-            relay.local_reset(now, self.flow, ResetReason::HostReset);
-            return Turn::Over;
+            over => return over,
         }
         if self.input_ended && self.output_ended {
             // Both ends were relayed: only now may the socket close in good order.
             let _ = self.stream.close_in_order();
             relay.closed(now, self.flow);
-            return Turn::Over;
+            return Turn::Ended;
         }
         if more { Turn::HasMore } else { Turn::Rests }
+    }
+
+    /// How far what came before the peer's reset is on its way to the host.
+    fn moved(&self, relay: &mut Relay) -> Moved {
+        // A turn ends at a socket that takes no more, or with nothing to write.
+        let has_all = self.writable && !self.queued;
+        Moved {
+            written: self.written,
+            arrived: relay.arrived(self.flow),
+            link_delivers: has_all && relay.outgoing_state(self.flow) == RecvState::Open,
+        }
     }
 
     /// The server is not reached yet; does the client still want it?
@@ -376,7 +439,10 @@ impl Connection {
                 self.ahead.drain(..taken);
                 continue;
             }
-            if !self.readable || self.input_ended {
+            if self.dead && self.has_given_all() {
+                return self.tell_reset(now, relay);
+            }
+            if !(self.readable || self.dead) || self.input_ended {
                 return Turn::Rests;
             }
             let room = relay.writable_bytes(now, self.flow).min(buffer.len());
@@ -385,6 +451,7 @@ impl Connection {
                 return Turn::Rests; // Action::Read follows.
             }
             match self.stream.read(&mut buffer[..room]) {
+                Ok(0) if self.dead => return self.tell_reset(now, relay),
                 Ok(0) => {
                     self.input_ended = true;
                     relay.local_end(now, self.flow);
@@ -395,17 +462,25 @@ impl Connection {
                     let taken = relay.local_data(now, self.flow, &buffer[..n]);
                     assert_eq!(taken, n, "the relay takes what it has room for");
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                Err(e) if e.kind() == ErrorKind::WouldBlock && !self.dead => {
                     self.readable = false;
                     self.acknowledge();
                 }
-                Err(_) => {
-                    relay.local_reset(now, self.flow, ResetReason::HostReset);
-                    return Turn::Over;
-                }
+                Err(_) => return self.tell_reset(now, relay),
             }
         }
         Turn::HasMore
+    }
+
+    /// Was all read that the host gave before its reset?
+    fn has_given_all(&self) -> bool {
+        self.input_ended || self.stream.unread().is_ok_and(|left| left == 0)
+    }
+
+    /// All that the host gave before its reset was read.
+    fn tell_reset(&mut self, now: Instant, relay: &mut Relay) -> Turn {
+        relay.local_reset(now, self.flow, ResetReason::HostReset);
+        Turn::Over
     }
 
     /// What arrived and was not acknowledged by being read is acknowledged now: while the
@@ -422,7 +497,7 @@ impl Connection {
     /// From the link to the host.
     fn write(&mut self, now: Instant, relay: &mut Relay) -> Turn {
         for _ in 0..ROUNDS {
-            if !self.writable {
+            if !self.writable || self.dead {
                 return Turn::Rests;
             }
             let mut slices: [&[u8]; 16] = [&[]; 16];
@@ -432,14 +507,18 @@ impl Connection {
             }
             let pieces = slices.map(IoSlice::new);
             match self.stream.write_vectored(&pieces[..n]) {
-                Ok(n) => relay.wrote(now, self.flow, n),
+                Ok(n) => {
+                    self.written += n as u64;
+                    relay.wrote(now, self.flow, n);
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     self.writable = false;
                     relay.not_taken(self.flow);
                 }
+                // What the host gave before is still to be read.
                 Err(_) => {
-                    relay.local_reset(now, self.flow, ResetReason::HostReset);
-                    return Turn::Over;
+                    self.dead = true;
+                    return Turn::HasMore;
                 }
             }
         }
@@ -459,7 +538,7 @@ impl Connection {
             }
             RecvState::Reset(_) => {
                 relay.closed(now, self.flow);
-                Turn::Over
+                Turn::Ended
             }
         }
     }
@@ -495,3 +574,6 @@ fn reason_of(e: &std::io::Error) -> ResetReason {
         _ => ResetReason::Unreachable,
     }
 }
+
+#[cfg(test)]
+mod tests;
