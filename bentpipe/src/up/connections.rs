@@ -15,6 +15,8 @@
 mod lingering;
 mod patience;
 
+pub use patience::Patience;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;

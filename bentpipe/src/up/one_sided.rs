@@ -33,7 +33,7 @@ use os::tun::TunError;
 use relay::packet::Packet;
 use units::{Duration, Instant};
 
-use super::connections::{reason_of_failure, reason_of_own};
+use super::connections::{Patience, reason_of_failure, reason_of_own};
 use super::error::UpError;
 use super::listeners::Listeners;
 use super::mending::Mending;
@@ -219,9 +219,9 @@ struct Engine {
     links: Vec<Link>,
     connections: BTreeMap<u64, Connection>,
     openings: Openings,
-    /// Both ends were relayed, and the kernel still has bytes of them: it would lose them with the
-    /// interception. Until when they are kept at most.
-    closing: BTreeMap<u64, Instant>,
+    /// Both ends were relayed, or a reset is to be, and the kernel still has bytes of before: it
+    /// would lose them to the reset, or with the interception. They are kept while hosts take them.
+    closing: BTreeMap<u64, Patience>,
     queue: VecDeque<u64>,
     next: u64,
     shared_at: Instant,
@@ -565,12 +565,13 @@ impl Engine {
             match turn {
                 Turn::Rests => {}
                 Turn::HasMore => self.enqueue(id),
-                Turn::Ended if pair.is_under_way() => {
-                    self.closing.entry(id).or_insert(now + PATIENCE);
-                }
-                Turn::Ended | Turn::Reset => {
-                    self.forget(id);
-                }
+                Turn::Ended | Turn::Reset => match pair.under_way() {
+                    0 => drop(self.forget(id)),
+                    left => {
+                        let patience = || Patience::begin(now, PATIENCE, left);
+                        self.closing.entry(id).or_insert_with(patience);
+                    }
+                },
             }
         }
         for link in &mut self.links {
@@ -592,11 +593,15 @@ impl Engine {
                 |id, pace| set_pace(connections, id, pace),
             );
         }
-        let over = |(id, until): (&u64, &Instant)| match &self.connections[id] {
-            Connection::Joined { pair, .. } if *until > now && pair.is_under_way() => None,
-            _ => Some(*id),
+        let connections = &self.connections;
+        let over = |(id, patience): (&u64, &mut Patience)| match &connections[id] {
+            Connection::Joined { pair, .. } => {
+                let left = pair.under_way();
+                (left == 0 || patience.is_over(now, left)).then_some(*id)
+            }
+            Connection::Opening(_) => Some(*id),
         };
-        let over: Vec<u64> = self.closing.iter().filter_map(over).collect();
+        let over: Vec<u64> = self.closing.iter_mut().filter_map(over).collect();
         let late = |opening: &u64| match &self.connections[opening] {
             Connection::Opening(o) => o.until <= now,
             Connection::Joined { .. } => false,

@@ -1,4 +1,5 @@
-//! Two sockets joined: what one host sends the other receives, ends and resets included.
+//! Two sockets joined: what one host sends the other receives, ends and resets included. A reset
+//! is passed on behind all that its host gave before.
 
 use std::io::{ErrorKind, IoSlice};
 
@@ -16,6 +17,8 @@ pub struct Side {
     readable: bool,
     writable: bool,
     failed: bool,
+    /// Its host reset: nothing is written to it any more, and what it gave before is still read.
+    dead: bool,
     /// Bytes came since the kernel was last asked to acknowledge.
     arrived: bool,
 }
@@ -39,7 +42,7 @@ pub enum Turn {
     HasMore,
     /// Both ends were relayed: closed in good order.
     Ended,
-    /// One side reset, and so shall the other: drop both.
+    /// One side reset, and so shall the other, which was written all that came before: drop both.
     Reset,
 }
 
@@ -55,12 +58,12 @@ pub struct Pair {
 impl Side {
     /// A socket of which nothing is known yet.
     pub fn new(stream: Stream) -> Side {
-        Side { stream, readable: true, writable: true, failed: false, arrived: false }
+        Side { stream, readable: true, writable: true, failed: false, dead: false, arrived: false }
     }
 
     /// Has it bytes, or an end, that its host has not acknowledged?
     pub fn is_under_way(&self) -> bool {
-        self.stream.unacknowledged().is_ok_and(|bytes| bytes > 0)
+        self.stream.under_way() > 0
     }
 
     fn on_event(&mut self, event: Event) {
@@ -68,6 +71,14 @@ impl Side {
         self.arrived |= event.readable;
         self.writable |= event.writable;
         self.failed |= event.failed;
+    }
+
+    /// Has its host reset? The look takes the error away: a later read tells of an end where
+    /// there is none.
+    fn look(&mut self) {
+        if std::mem::take(&mut self.failed) {
+            self.dead |= matches!(self.stream.take_error(), Ok(Some(_)));
+        }
     }
 
     /// What arrived while nobody can take it is acknowledged at once, and not after 40 ms.
@@ -99,26 +110,20 @@ impl Pair {
         [self.halves[0].bytes, self.halves[1].bytes]
     }
 
-    /// Has a side bytes, or an end, that its host has not acknowledged?
-    pub fn is_under_way(&self) -> bool {
-        self.sides.iter().any(Side::is_under_way)
+    /// Bytes and ends of both sides that their hosts have not acknowledged.
+    pub fn under_way(&self) -> u64 {
+        self.sides.iter().map(|side| side.stream.under_way() as u64).sum()
     }
 
     /// Moves what can be moved. `buffer` is at least [`PIECE`] long.
     pub fn turn(&mut self, buffer: &mut [u8]) -> Turn {
+        self.sides.iter_mut().for_each(Side::look);
         let [client, server] = &mut self.sides;
         let [up, down] = &mut self.halves;
-        let passed = up.pass(client, server, buffer);
-        let more = match (passed, down.pass(server, client, buffer)) {
-            (Ok(a), Ok(b)) => a || b,
-            _ => return Turn::Reset,
-        };
-        for side in &mut self.sides {
-            if std::mem::take(&mut side.failed)
-                && let Ok(Some(_)) = side.stream.take_error()
-            {
-                return Turn::Reset;
-            }
+        let more = up.pass(client, server, buffer) | down.pass(server, client, buffer);
+        let ends = |from: &Side, half: &Half, to: &Side| from.dead && (to.dead || half.is_given());
+        if ends(client, up, server) || ends(server, down, client) {
+            return Turn::Reset;
         }
         if self.halves.iter().all(|half| half.output_ended) {
             for side in &self.sides {
@@ -131,56 +136,70 @@ impl Pair {
 }
 
 impl Half {
-    /// True where there may be more at once; an error where a socket was reset.
-    fn pass(&mut self, from: &mut Side, to: &mut Side, buffer: &mut [u8]) -> Result<bool, ()> {
+    /// Moves what can be moved; true where there may be more at once.
+    fn pass(&mut self, from: &mut Side, to: &mut Side, buffer: &mut [u8]) -> bool {
         for _ in 0..ROUNDS {
+            if to.dead {
+                return false;
+            }
             if !self.waiting.is_empty() {
-                let n = self.write(to, None)?;
+                let n = self.write(to, None);
                 self.waiting.drain(..n);
                 if !self.waiting.is_empty() {
                     from.acknowledge();
-                    return Ok(to.writable);
+                    return to.writable;
                 }
                 // A quiet connection keeps no memory.
                 self.waiting = Vec::new();
             }
             if self.input_ended {
-                if !self.output_ended {
+                if !self.output_ended && !from.dead {
                     self.output_ended = true;
                     let _ = to.stream.shutdown_write();
                 }
-                return Ok(false);
+                return false;
             }
-            if !from.readable {
-                return Ok(false);
+            if !(from.readable || from.dead) {
+                return false;
             }
             match from.stream.read(&mut buffer[..PIECE]) {
                 Ok(0) => self.input_ended = true,
                 Ok(n) => {
                     self.bytes += n as u64;
-                    let written = self.write(to, Some(&buffer[..n]))?;
+                    let written = self.write(to, Some(&buffer[..n]));
                     self.waiting.extend_from_slice(&buffer[written..n]);
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => from.readable = false,
-                Err(_) => return Err(()),
+                Err(e) if e.kind() == ErrorKind::WouldBlock && !from.dead => from.readable = false,
+                Err(_) => (from.dead, self.input_ended) = (true, true),
             }
         }
-        Ok(true)
+        true
+    }
+
+    /// Was all that will ever come written?
+    fn is_given(&self) -> bool {
+        self.input_ended && self.waiting.is_empty()
     }
 
     /// Writes `bytes`, or what waits; how many the socket took.
-    fn write(&self, to: &mut Side, bytes: Option<&[u8]>) -> Result<usize, ()> {
+    fn write(&self, to: &mut Side, bytes: Option<&[u8]>) -> usize {
         if !to.writable {
-            return Ok(0);
+            return 0;
         }
         let bytes = bytes.unwrap_or(&self.waiting);
         match to.stream.write_vectored(&[IoSlice::new(bytes)]) {
-            Ok(n) => Ok(n),
+            Ok(n) => n,
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 to.writable = false;
-                Ok(0)
+                0
             }
-            Err(_) => Err(()),
+            Err(_) => {
+                to.dead = true;
+                0
+            }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
