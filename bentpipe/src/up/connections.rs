@@ -55,6 +55,8 @@ struct Connection {
     /// Bytes that the host was written.
     written: u64,
     /// The peer gave up.
+    peer_reset: bool,
+    /// How long the host is waited for whose other one gave up: ours, or the far one.
     resetting: Option<Resetting>,
     /// The host ended its direction, and we ours towards it.
     input_ended: bool,
@@ -70,7 +72,7 @@ pub struct Connections {
     slots: Vec<Option<Box<Connection>>>,
     count: usize,
     queue: VecDeque<FlowId>,
-    /// Flows whose peer gave up, with the time when they are looked at.
+    /// Flows of which one side gave up, with the time when they are looked at.
     resetting: BTreeSet<(Instant, FlowId)>,
     /// Sockets of flows that are over.
     lingering: Lingering,
@@ -128,6 +130,7 @@ impl Connections {
             dead: false,
             queued: false,
             written: 0,
+            peer_reset: false,
             resetting: None,
             input_ended: false,
             output_ended: false,
@@ -216,9 +219,8 @@ impl Connections {
     /// The flow's peer gave up: what came before is still written, while the host takes it.
     pub fn peer_reset(&mut self, now: Instant, flow: FlowId, relay: &mut Relay) {
         if let Some(c) = self.get(flow) {
-            let resetting = Resetting::begin(now, c.moved(relay));
-            let at = resetting.at();
-            c.resetting = Some(resetting);
+            c.peer_reset = true;
+            let at = c.begin_resetting(now, relay);
             self.resetting.insert((at, flow));
             self.enqueue(flow);
         } else {
@@ -258,8 +260,8 @@ impl Connections {
         [resetting, self.lingering.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Resets the sockets of hosts that do not take what came before their peer's reset, and lets
-    /// go of those whose host has everything.
+    /// Ends flows whose host, ours or the far one, does not take what came before the other's
+    /// reset, and lets go of sockets whose host has everything.
     pub fn handle_timeout(&mut self, now: Instant, relay: &mut Relay) {
         self.lingering.handle_timeout(now);
         while let Some((at, flow)) = self.resetting.first().copied() {
@@ -271,7 +273,10 @@ impl Connections {
             let moved = c.moved(relay);
             let Some(resetting) = &mut c.resetting else { continue };
             if resetting.is_due(now, moved) {
-                relay.closed(now, flow);
+                match c.dead {
+                    true => relay.local_reset(now, flow, ResetReason::HostReset),
+                    false => relay.closed(now, flow),
+                }
                 self.abort(flow);
             } else {
                 let next = resetting.at();
@@ -298,6 +303,10 @@ impl Connections {
             c.queued = false;
             let work = relay.work_begins(flow);
             let turn = c.turn(now, relay, &mut self.buffer);
+            let goes_on = matches!(turn, Turn::Rests | Turn::HasMore);
+            if goes_on && c.dead && c.resetting.is_none() {
+                self.resetting.insert((c.begin_resetting(now, relay), flow));
+            }
             relay.charge(work);
             match turn {
                 Turn::Rests => {}
@@ -367,7 +376,7 @@ impl Connection {
             // The look takes the error away: a later read tells of an end where there is none.
             self.dead |= matches!(self.stream.take_error(), Ok(Some(_)));
         }
-        if self.dead && self.resetting.is_some() {
+        if self.dead && self.peer_reset {
             // Neither takes anything of the other any more.
             relay.closed(now, self.flow);
             return Turn::Over;
@@ -392,13 +401,23 @@ impl Connection {
         if more { Turn::HasMore } else { Turn::Rests }
     }
 
-    /// How far what came before the peer's reset is on its way to the host.
+    /// One side gave up. When the other is to be looked at.
+    fn begin_resetting(&mut self, now: Instant, relay: &mut Relay) -> Instant {
+        let limit = if self.dead { patience::FAR_RESET } else { patience::RESET };
+        let resetting = Resetting::begin(now, limit, self.moved(relay));
+        self.resetting.insert(resetting).at()
+    }
+
+    /// How far what came before a reset is on its way to the other host.
     fn moved(&self, relay: &mut Relay) -> Moved {
+        if self.dead {
+            let held_up = relay.held_up_by_far_host(self.flow);
+            return Moved { bytes: held_up.unwrap_or(0), link_delivers: held_up.is_none() };
+        }
         // A turn ends at a socket that takes no more, or with nothing to write.
         let has_all = self.writable && !self.queued;
         Moved {
-            written: self.written,
-            arrived: relay.arrived(self.flow),
+            bytes: self.written.saturating_add(relay.arrived(self.flow)),
             link_delivers: has_all && relay.outgoing_state(self.flow) == RecvState::Open,
         }
     }

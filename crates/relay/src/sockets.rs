@@ -1,7 +1,7 @@
 //! Flows: what the driver tells of their sockets, and what it is told for them.
 
 use link::PeerId;
-use link::session::{RecvState, Session};
+use link::session::{PathHealth, RecvState, Session};
 use link::wire::{Origin, ResetReason, StreamId, Target};
 use units::Instant;
 
@@ -194,6 +194,18 @@ impl Relay {
     pub fn is_undelivered(&self, flow: FlowId) -> bool {
         let session = self.living(flow).and_then(|f| Some((self.endpoint.session(f.peer)?, f)));
         session.is_some_and(|(session, f)| session.is_undelivered(f.stream))
+    }
+
+    /// Does the flow wait for the far host alone, as far as can be told: the link works, and bytes
+    /// that have left were not taken, so that more may not follow? Answers a number that grows
+    /// whenever bytes leave, or are taken.
+    pub fn held_up_by_far_host(&self, flow: FlowId) -> Option<u64> {
+        let f = self.living(flow)?;
+        let session = self.endpoint.session(f.peer)?;
+        let ((written, unsent), taken) = (session.written(f.stream), session.taken(f.stream)?);
+        let left = written - unsent;
+        let works = session.health() == PathHealth::Alive;
+        (works && unsent > 0 && taken < left).then(|| left.saturating_add(taken))
     }
 
     /// Work for a flow begins, for [`Relay::charge`]: `None` while it need not be measured.

@@ -4,6 +4,9 @@ use units::{Duration, Instant};
 
 /// How long a host may take nothing of what came before its peer's reset.
 pub const RESET: Duration = Duration::from_secs(5);
+/// The same of a far host, while ours has reset and not all is read that it gave before: what is
+/// under way is the link's business, and told about by reports that may be late.
+pub const FAR_RESET: Duration = Duration::from_secs(60);
 
 /// A limit on time without progress.
 #[derive(Debug)]
@@ -33,26 +36,24 @@ impl Patience {
     }
 }
 
-/// How far the bytes of a flow are whose peer gave up.
+/// How far the bytes are that came before a reset.
 #[derive(Clone, Copy, Debug)]
 pub struct Moved {
-    /// Bytes that the host was written.
-    pub written: u64,
-    /// Bytes that came over the link, in whatever order.
-    pub arrived: u64,
+    /// Any number of bytes that grows when some of them move.
+    pub bytes: u64,
     /// The host has all that could be given to it; the rest is still on the link.
     pub link_delivers: bool,
 }
 
-/// A flow whose peer gave up. What came before is the host's, for as long as it takes of it; the
-/// link may take whatever time it needs.
+/// A flow of which one side gave up. What came before is the other host's, for as long as it takes
+/// of it; the link may take whatever time it needs.
 #[derive(Debug)]
 pub struct Resetting(Patience);
 
 impl Resetting {
-    /// The peer's reset has come.
-    pub fn begin(now: Instant, moved: Moved) -> Resetting {
-        Resetting(Patience::begin(now, RESET, moved.progress()))
+    /// The reset has come. The host that is left may take nothing for `limit`.
+    pub fn begin(now: Instant, limit: Duration, moved: Moved) -> Resetting {
+        Resetting(Patience::begin(now, limit, moved.bytes))
     }
 
     /// When it is to be looked at.
@@ -63,16 +64,9 @@ impl Resetting {
     /// Is the host to be reset now, whatever it has not taken?
     pub fn is_due(&mut self, now: Instant, moved: Moved) -> bool {
         if moved.link_delivers {
-            *self = Resetting::begin(now, moved);
+            *self = Resetting::begin(now, self.0.limit, moved);
         }
-        self.0.is_over(now, moved.progress())
-    }
-}
-
-impl Moved {
-    /// Both only grow.
-    fn progress(self) -> u64 {
-        self.written.saturating_add(self.arrived)
+        self.0.is_over(now, moved.bytes)
     }
 }
 
@@ -80,7 +74,7 @@ impl Moved {
 mod tests {
     use super::*;
 
-    const STOPPED: Moved = Moved { written: 0, arrived: 1000, link_delivers: false };
+    const STOPPED: Moved = Moved { bytes: 0, link_delivers: false };
 
     fn at(secs: u64) -> Instant {
         Instant::ZERO + Duration::from_secs(secs)
@@ -88,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_host_that_takes_nothing_is_reset_after_five_seconds() {
-        let mut resetting = Resetting::begin(at(1), STOPPED);
+        let mut resetting = Resetting::begin(at(1), RESET, STOPPED);
         assert_eq!(resetting.at(), at(6));
         assert!((1..6).all(|secs| !resetting.is_due(at(secs), STOPPED)));
         assert!(resetting.is_due(at(6), STOPPED));
@@ -96,9 +90,9 @@ mod tests {
 
     #[test]
     fn a_host_that_takes_a_byte_each_two_seconds_is_never_reset() {
-        let mut resetting = Resetting::begin(at(0), STOPPED);
+        let mut resetting = Resetting::begin(at(0), RESET, STOPPED);
         for secs in 1..1000 {
-            let moved = Moved { written: secs / 2, ..STOPPED };
+            let moved = Moved { bytes: secs / 2, ..STOPPED };
             assert!(!resetting.is_due(at(secs), moved), "after {secs} s");
             assert!(resetting.at() > at(secs));
         }
@@ -106,23 +100,23 @@ mod tests {
 
     #[test]
     fn a_look_once_in_five_seconds_sees_what_moved_in_between() {
-        let mut resetting = Resetting::begin(at(0), STOPPED);
+        let mut resetting = Resetting::begin(at(0), RESET, STOPPED);
         for n in 1..200 {
             let now = resetting.at();
-            assert!(!resetting.is_due(now, Moved { written: n, ..STOPPED }));
+            assert!(!resetting.is_due(now, Moved { bytes: n, ..STOPPED }));
         }
-        let stopped = Moved { written: 199, ..STOPPED };
+        let stopped = Moved { bytes: 199, ..STOPPED };
         assert!(resetting.is_due(resetting.at(), stopped));
     }
 
     #[test]
     fn while_the_link_delivers_nobody_is_reset() {
-        let begin = Moved { arrived: 0, link_delivers: true, ..STOPPED };
-        let mut resetting = Resetting::begin(at(0), begin);
+        let begin = Moved { bytes: 0, link_delivers: true };
+        let mut resetting = Resetting::begin(at(0), RESET, begin);
         assert!((1..1000).all(|secs| !resetting.is_due(at(secs), begin)));
         // Bytes come though the host takes none of those before: that has an end, and is
         // waited for.
-        let coming = |secs| Moved { arrived: secs, ..STOPPED };
+        let coming = |secs| Moved { bytes: secs, ..STOPPED };
         assert!((1000..1100).all(|secs| !resetting.is_due(at(secs), coming(secs))));
         assert!(!resetting.is_due(at(1103), coming(1099)));
         assert!(resetting.is_due(at(1104), coming(1099)));

@@ -27,7 +27,8 @@ struct Bench {
     host: Option<Stream>,
     /// The far gateway's name for the connection.
     far_flow: FlowId,
-    /// What came to the far host, and how it ended.
+    /// The far host takes what comes. What came to it, and how it ended.
+    far_reads: bool,
     got: Vec<u8>,
     end: RecvState,
 }
@@ -58,7 +59,7 @@ fn link(rate: BitRate) -> LinkConfig {
     }
 }
 
-fn gateway(now: Instant, side: usize, rate: BitRate) -> Relay {
+fn gateway(now: Instant, side: usize, link: LinkConfig) -> Relay {
     let keys = [1u8, 2].map(|n| PrivateKey::from_bytes([n; 32]));
     let mut relay = Relay::new(Endpoint::new(EndpointConfig {
         private_key: keys[side].clone(),
@@ -72,7 +73,7 @@ fn gateway(now: Instant, side: usize, rate: BitRate) -> Relay {
         public_key: *keys[1 - side].public(),
         preshared_key: PresharedKey::NONE,
         endpoint: Some(address(1 - side).into()),
-        link: link(rate),
+        link,
         keepalive: None,
     };
     let policy = Policy {
@@ -88,8 +89,12 @@ impl Bench {
     /// A connection that stands, over a link of this rate. The host's receive buffer is as small as
     /// is wanted.
     fn new(rate: BitRate, receive_buffer: Option<usize>) -> Bench {
+        Bench::over(link(rate), receive_buffer)
+    }
+
+    fn over(link: LinkConfig, receive_buffer: Option<usize>) -> Bench {
         let now = Instant::ZERO + Duration::from_secs(1);
-        let [mut near, far] = [0, 1].map(|side| gateway(now, side, rate));
+        let [mut near, far] = [0, 1].map(|side| gateway(now, side, link.clone()));
         let host = TcpOptions { receive_buffer, ..TcpOptions::default() };
         // More than the relay takes at once.
         let near_end = TcpOptions { receive_buffer: Some(1 << 20), ..TcpOptions::default() };
@@ -108,6 +113,7 @@ impl Bench {
             events: Events::with_capacity(16),
             host: Some(host),
             far_flow: FlowId::from_u64(u64::MAX),
+            far_reads: true,
             got: Vec::new(),
             end: RecvState::Open,
         };
@@ -156,7 +162,10 @@ impl Bench {
 
     /// The far host takes all that there is.
     fn read_far(&mut self) {
-        if self.end != RecvState::Open || self.far.flow_peer(self.far_flow).is_none() {
+        if !self.far_reads
+            || self.end != RecvState::Open
+            || self.far.flow_peer(self.far_flow).is_none()
+        {
             return;
         }
         loop {
@@ -257,6 +266,24 @@ fn an_end_in_order_is_not_made_of_a_reset_that_waits_for_its_bytes() {
     bench.until(60, |bench| bench.end != RecvState::Open);
     assert_eq!(bench.end, RecvState::Reset(ResetReason::HostReset));
     assert!(bench.got == bytes, "{} of {} bytes", bench.got.len(), bytes.len());
+}
+
+#[test]
+fn a_reset_is_told_after_a_minute_where_the_far_host_takes_nothing_of_what_came_before() {
+    let link =
+        LinkConfig { stream_buffer: Some(ByteCount(64 << 10)), ..link(BitRate::from_mbps(10)) };
+    let mut bench = Bench::over(link, None);
+    bench.far_reads = false;
+    let bytes = pattern(200_000);
+    bench.host_writes(&bytes);
+    bench.host = None;
+    bench.pass(Duration::from_secs(50));
+    assert_eq!(bench.connections.len(), 1, "the far host may still read");
+    bench.until(90, |bench| bench.connections.len() == 0);
+    bench.far_reads = true;
+    bench.until(5, |bench| bench.end != RecvState::Open);
+    assert_eq!(bench.end, RecvState::Reset(ResetReason::HostReset));
+    assert!(bench.got.len() > 64 << 10 && bytes.starts_with(&bench.got), "{}", bench.got.len());
 }
 
 #[test]
