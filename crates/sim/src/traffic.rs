@@ -287,6 +287,7 @@ impl World<'_> {
                 relay.closed(now, flow);
                 self.detach(index, side);
                 self.check_reset(index, side, reason)?;
+                self.check_given(index, side, reason)?;
                 self.lose(index, side, "its peer gave up");
             }
         }
@@ -439,6 +440,19 @@ impl World<'_> {
                 "connection {index}: host {side} was reset ({reason:?}) and nothing called for it"
             )),
         }
+    }
+
+    /// What a gateway took of a host that then reset reaches the other host before the reset
+    /// (L-ST-5).
+    fn check_given(&self, index: usize, side: usize, reason: ResetReason) -> Result<(), Failure> {
+        let hosts = &self.talks[index].hosts;
+        let (Some(host), Some(sender)) = (&hosts[side], &hosts[1 - side]) else { return Ok(()) };
+        let gave = sender.gave_up && reason == ResetReason::HostReset;
+        if !gave || host.written == sender.taken {
+            return Ok(());
+        }
+        let (got, taken) = (host.written, sender.taken);
+        self.fail(format!("connection {index}: host {side}: a reset after {got} of {taken} bytes"))
     }
 
     // ---- what a node may use ---------------------------------------------------
