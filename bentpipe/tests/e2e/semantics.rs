@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
+use units::BitRate;
 
 use crate::harness::{Plan, World, root, wait_for};
 use crate::tcp::{
@@ -90,6 +91,32 @@ fn a_server_that_resets_in_mid_answer_resets_the_client() {
     let (rest, end) = read_to_end(&mut near);
     assert_eq!(end, End::Reset);
     assert!(answer.starts_with(&[first, rest].concat()), "nothing but what was sent arrives");
+    world.wait_until_no_streams();
+}
+
+#[test]
+fn a_server_that_resets_once_all_is_acknowledged_loses_nothing_on_a_slow_link() {
+    if !root() {
+        return;
+    }
+    // As load balancers end connections. The bytes take more than ten seconds of the link.
+    let world = World::with(|plan| plan.rate = BitRate::from_kbps(128));
+    let (mut near, far) = joined(&world.client, &listen(&world.server, SERVER));
+    let answer = pattern(3, 200_000);
+    let bytes = answer.clone();
+    let server = thread::spawn(move || {
+        (&far).write_all(&bytes).unwrap();
+        let kernel = os::tcp::Stream::from(far.try_clone().unwrap());
+        wait_for("the acknowledgement of all", || match kernel.unacknowledged() {
+            Ok(0) => Ok(()),
+            left => Err(format!("{left:?} bytes are left")),
+        });
+        reset(far);
+    });
+    let (got, end) = read_to_end(&mut near);
+    assert!(got == answer, "{} of 200,000 bytes", got.len());
+    assert_eq!(end, End::Reset);
+    server.join().unwrap();
     world.wait_until_no_streams();
 }
 
