@@ -55,6 +55,10 @@ fn site(head: &str, _: &[u8]) -> (String, Vec<u8>) {
             vec![],
         ),
         "/large" => with("Content-Type: text/html\r\n", b"<img src=huge.png><img src=image.png>"),
+        "/based/page" => {
+            let page = format!("<base href='sub/'>{}<img src=x><img src=y>", "filler ".repeat(20_000));
+            with("Content-Type: text/html\r\n", page.as_bytes())
+        }
         "/huge.png" => sized(pattern(5, 3_000_000)),
         "/gone.png" => ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into(), vec![]),
         _ => sized(target.as_bytes().to_vec()),
@@ -117,6 +121,19 @@ fn what_a_page_names_is_there_before_it_is_asked_for_and_is_fetched_once() {
     let of_page = |h: &&String| h.starts_with("GET /image.png");
     let referer = heads.iter().find(of_page).and_then(|h| field(h, "referer"));
     assert_eq!(referer, Some("http://10.2.0.2/moved"));
+}
+
+#[test]
+fn a_page_says_once_where_its_references_start_however_many_pieces_it_comes_in() {
+    if !root() {
+        return;
+    }
+    let (world, _programs) = world("push-base");
+    let server = Server::start(&world.server, site);
+    get(&world, "-o /dev/null", "/based/page");
+    wait_for_count(&world.a, "pushed", 2);
+    let targets: Vec<_> = server.heads().iter().map(|head| head[..24].to_owned()).collect();
+    assert_eq!([asked(&server, "/based/sub/x"), asked(&server, "/based/sub/y")], [1, 1], "{targets:?}");
 }
 
 #[test]

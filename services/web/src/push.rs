@@ -21,6 +21,9 @@ use http::Uri;
 /// By what an object is known at both ends: host and target.
 pub use crate::cache::plain_uri as name_of;
 
+/// Bytes of an object's address, and of what references start from.
+const MAX_ADDRESS: usize = 2 << 10;
+
 /// Bytes that may be pushed for one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {

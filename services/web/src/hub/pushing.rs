@@ -14,7 +14,7 @@ use bentpipe_web::encoded::{self, Decoder};
 use bentpipe_web::headers::Way;
 use bentpipe_web::push::fields::{self, Ask};
 use bentpipe_web::push::plan::{Plan, Wanted};
-use bentpipe_web::push::scan::{Scanner, in_fields};
+use bentpipe_web::push::scan::{Scanner, Text, in_fields};
 use bentpipe_web::push::{Budget, Found, Kind, frames, name_of};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
@@ -233,9 +233,8 @@ impl Page {
         let mut it = Reading {
             body,
             decoder: decoder.unwrap_or(Decoder::Plain),
-            scanner,
+            text: Text::new(scanner, base),
             page: Rc::clone(self),
-            base,
             depth,
             ready: VecDeque::new(),
             packed,
@@ -483,9 +482,8 @@ struct Reading {
     body: Body,
     /// What is inside its bytes.
     decoder: Decoder,
-    scanner: Scanner,
+    text: Text,
     page: Rc<Page>,
-    base: Url,
     depth: u8,
     ready: VecDeque<Bytes>,
     /// Its bytes are packed; and a place among those that are.
@@ -502,7 +500,7 @@ impl Reading {
     fn promise(&mut self, found: Vec<Found>, even_if_none: bool) {
         let names = match self.page.is_over.get() {
             true => Vec::new(),
-            false => self.page.plan.borrow_mut().find(&self.base, found, self.depth + 1),
+            false => self.page.plan.borrow_mut().find(self.text.base(), found, self.depth + 1),
         };
         if even_if_none || !names.is_empty() {
             self.ready.push_back(frames::promises(names.iter().map(String::as_str)));
@@ -551,13 +549,10 @@ impl Reading {
             Some(copy) if copy.len() + inside.len() <= MAX_PAGE => copy.extend_from_slice(&inside),
             _ => self.copy = None,
         }
-        let found = self.scanner.read(&inside);
-        if let Some(base) = self.scanner.base().and_then(|base| self.base.join(&base).ok()) {
-            self.base = base;
-        }
+        let found = self.text.read(&inside);
         self.promise(found, false);
         if self.page.plan.borrow().is_full() {
-            self.scanner = Scanner::Blind;
+            self.text.give_up();
         }
     }
 }

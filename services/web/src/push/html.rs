@@ -26,7 +26,9 @@ pub struct Html {
 #[derive(Default)]
 struct Seen {
     found: Vec<Found>,
+    /// The first `base` with a reference, until it is taken.
     base: Option<String>,
+    has_base: bool,
     style: Css,
     /// The next element is in something that browsers do not show.
     hidden: bool,
@@ -81,9 +83,9 @@ impl Html {
         found.append(&mut self.seen.borrow_mut().found);
     }
 
-    /// What the page says its references start from.
-    pub fn base(&self) -> Option<String> {
-        self.seen.borrow().base.clone()
+    /// What the page says its references start from, as it is written there. It is told once.
+    pub fn take_base(&mut self) -> Option<String> {
+        self.seen.borrow_mut().base.take()
     }
 }
 
@@ -100,8 +102,9 @@ impl Seen {
         let name = it.tag_name();
         let named = match name.as_str() {
             _ if lazy => None,
-            "base" => {
-                self.base = self.base.take().or_else(|| attribute("href"));
+            "base" if !self.has_base => {
+                self.base = attribute("href");
+                self.has_base = self.base.is_some();
                 None
             }
             "picture" => {
@@ -301,9 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn where_references_start_is_told() {
+    fn where_references_start_is_told_once() {
         let mut html = Html::new();
-        html.read(b"<base href='/a/'><base href='/b/'>", &mut Vec::new());
-        assert_eq!(html.base().as_deref(), Some("/a/"));
+        html.read(b"<base target=x><base href='/a/'><base href='/b/'>", &mut Vec::new());
+        assert_eq!(html.take_base().as_deref(), Some("/a/"));
+        html.read(b"<base href='/c/'>", &mut Vec::new());
+        assert_eq!(html.take_base(), None);
     }
 }

@@ -6,7 +6,7 @@ use http::Uri;
 use url::{Host, Url};
 
 use super::fields::hash;
-use super::{Found, Kind};
+use super::{Found, Kind, MAX_ADDRESS};
 
 /// Objects of one page.
 pub const MAX_OBJECTS: usize = 250;
@@ -16,8 +16,9 @@ const AT_ONCE: usize = 6;
 const MAX_DEPTH: u8 = 4;
 /// Hosts that are told apart for their names.
 const MAX_HOSTS: usize = 8;
-/// Bytes of an object's address.
-const MAX_ADDRESS: usize = 2 << 10;
+/// Bytes of references, and of the addresses from which they start, that are looked at for one
+/// page: each is copied, however often the page names the same.
+const MAX_LOOKED_AT: usize = 4 << 20;
 
 /// An object that is fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Plan {
     hosts: Vec<String>,
     told: usize,
     running: usize,
+    /// Bytes of references that were looked at.
+    looked_at: usize,
     bytes_left: u64,
 }
 
@@ -54,8 +57,8 @@ impl Plan {
     /// For a page of which objects of so many bytes may be sent, beside those that are `held`.
     pub fn new(page: Url, held: BTreeSet<u32>, bytes: u64) -> Plan {
         let seen = BTreeSet::from([name_of(&page)]);
-        let (queue, hosts) = Default::default();
-        Plan { page, held, seen, queue, hosts, told: 0, running: 0, bytes_left: bytes }
+        let (queue, hosts, told, running, looked_at) = Default::default();
+        Plan { page, held, seen, queue, hosts, told, running, looked_at, bytes_left: bytes }
     }
 
     /// Where the page is.
@@ -78,6 +81,7 @@ impl Plan {
         if self.is_full() || depth > MAX_DEPTH || found.reference.len() > MAX_ADDRESS {
             return None;
         }
+        self.looked_at += base.as_str().len() + found.reference.len();
         let mut url = base.join(found.reference.trim()).ok()?;
         url.set_fragment(None);
         // Pages may write hosts that HTTP cannot ask for, such as `a{b`.
@@ -116,7 +120,8 @@ impl Plan {
 
     /// Is nothing more looked for?
     pub fn is_full(&self) -> bool {
-        self.seen.len() > MAX_OBJECTS || self.bytes_left == 0
+        let is_too_much = self.looked_at > MAX_LOOKED_AT;
+        is_too_much || self.seen.len() > MAX_OBJECTS || self.bytes_left == 0
     }
 
     /// The hosts that objects lead to beside the page's own, each once, and eight at most.
@@ -289,6 +294,22 @@ mod tests {
         assert_eq!(fetched, MAX_OBJECTS);
         let long = "a".repeat(MAX_ADDRESS + 1);
         assert_eq!(find(&mut self::plan(1), &[&long]), [""; 0]);
+    }
+
+    #[test]
+    fn what_names_nothing_new_is_not_looked_at_without_end() {
+        let page = |path: &str| Url::parse(&format!("http://a.test/{path}")).unwrap();
+        let cases = [(page("b/"), "a".repeat(2000)), (page(&"b/".repeat(30_000)), "a".into())];
+        for (base, reference) in cases {
+            let mut plan = Plan::new(page(""), BTreeSet::new(), 1);
+            let mut looked = 0;
+            while !plan.is_full() && looked < 100_000 {
+                looked += 1;
+                let found = Found { reference: reference.clone(), kind: Kind::Image };
+                plan.find(&base, vec![found], 1);
+            }
+            assert!(looked * base.as_str().len() < 8 << 20, "{looked}");
+        }
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use http::header::{self, HeaderMap};
 use http::{StatusCode, Uri};
+use url::Url;
 
 use super::css::Css;
 use super::html::{Html, link_kind};
-use super::{Found, Kind};
+use super::{Found, Kind, MAX_ADDRESS};
 
 /// Names in `Link` fields that are looked at.
 const MAX_LINKS: usize = 64;
@@ -42,12 +43,47 @@ impl Scanner {
         found
     }
 
-    /// From where references start, if the text says so.
-    pub fn base(&self) -> Option<String> {
+    /// From where references start, where the text has said so since this was asked.
+    fn take_base(&mut self) -> Option<String> {
         match self {
-            Scanner::Html(html) => html.base(),
+            Scanner::Html(html) => html.take_base(),
             _ => None,
         }
+    }
+}
+
+/// A text, and from where its references start.
+pub struct Text {
+    scanner: Scanner,
+    base: Url,
+}
+
+impl Text {
+    /// Of what is at `url`.
+    pub fn new(scanner: Scanner, url: Url) -> Text {
+        Text { scanner, base: url }
+    }
+
+    /// What the next bytes name.
+    pub fn read(&mut self, bytes: &[u8]) -> Vec<Found> {
+        let found = self.scanner.read(bytes);
+        // Each reference copies it.
+        let fits = |base: &Url| base.as_str().len() <= MAX_ADDRESS;
+        let written = self.scanner.take_base().filter(|base| base.len() <= MAX_ADDRESS);
+        if let Some(base) = written.and_then(|base| self.base.join(base.trim()).ok()).filter(fits) {
+            self.base = base;
+        }
+        found
+    }
+
+    /// From where references start.
+    pub fn base(&self) -> &Url {
+        &self.base
+    }
+
+    /// The rest of it names nothing.
+    pub fn give_up(&mut self) {
+        self.scanner = Scanner::Blind;
     }
 }
 
@@ -121,6 +157,34 @@ mod tests {
         assert!(!is_blind(&[("content-type", "TEXT/CSS")]));
         assert!(is_blind(&[("content-type", "image/png")]));
         assert!(is_blind(&[]));
+    }
+
+    fn base_of(page: &str, step: usize) -> String {
+        let html = Scanner::Html(Box::new(Html::new()));
+        let mut text = Text::new(html, Url::parse("http://a.test/dir/page").unwrap());
+        page.as_bytes().chunks(step).for_each(|part| drop(text.read(part)));
+        text.base().to_string()
+    }
+
+    #[test]
+    fn references_start_where_the_page_says_however_many_pieces_follow() {
+        let page = format!("<base href='sub/'>{}<base href='no/'>", "filler ".repeat(100));
+        for step in [1, 7, 1 << 20] {
+            assert_eq!(base_of(&page, step), "http://a.test/dir/sub/", "by {step} bytes");
+        }
+        assert_eq!(base_of("<base href='http://b.test/c'> ", 1), "http://b.test/c");
+    }
+
+    #[test]
+    fn a_base_takes_no_more_than_an_address_may() {
+        for length in [1000, 200_000] {
+            let page = format!("<base href='{}/'>{}", "a".repeat(length), "x".repeat(1000));
+            assert!(base_of(&page, length).len() < 2 << 10, "{length}");
+            let base = base_of(&page, length + 20);
+            assert!(base.len() < 2 << 10, "{length}");
+        }
+        let wide = format!("<base href='{}/'> ", "\u{e9}".repeat(1000));
+        assert_eq!(base_of(&wide, 4096), "http://a.test/dir/page", "three bytes each");
     }
 
     #[test]
