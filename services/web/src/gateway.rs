@@ -2,9 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -12,17 +11,21 @@ use std::time::Duration;
 use bentpipe_web::headers::Way;
 use service::message::{Accepted, Incoming, LinkState};
 use service::{Client, Error, Event, Reason, Request, Takes};
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::busy::{Busy, UnderWay};
 use crate::local::unless;
 
 /// Requests that may wait for the gateway at once, of one host, of all hosts of a peer, and in all.
-/// A server that does not answer keeps one for as long as the system tries to connect.
+/// A server that does not answer keeps one for as long as the system tries to connect, whether
+/// somebody still waits for it or not.
 const OPEN_OF_HOST: usize = 32;
 const OPEN_OF_PEER: usize = 256;
 const MAX_OPEN: usize = 1024;
+/// Connections for objects that no host has asked for yet take this part of a host's and a peer's
+/// at most: a page may name servers that never answer.
+const AHEAD: usize = 2;
 
 /// The same of names that are looked up, for a peer and in all.
 const LOOK_UPS_OF_PEER: usize = 8;
@@ -49,13 +52,15 @@ pub struct Gateway {
     client: Arc<Client>,
     said: std::sync::mpsc::Sender<Said>,
     last: Cell<u64>,
-    open: Semaphore,
+    open: Arc<Semaphore>,
     /// Of hosts and of peers, as long as they have requests.
-    places: RefCell<BTreeMap<Asker, Rc<Semaphore>>>,
-    waiting: RefCell<BTreeMap<u64, oneshot::Sender<Answer>>>,
-    looking: RefCell<BTreeMap<u64, oneshot::Sender<Addresses>>>,
-    look_ups: Semaphore,
-    look_ups_of_peers: RefCell<BTreeMap<String, Rc<Semaphore>>>,
+    places: Limits<Asker>,
+    /// The same of what is asked ahead of hosts.
+    ahead: Limits<Asker>,
+    waiting: RefCell<BTreeMap<u64, Waiting<Answer>>>,
+    looking: RefCell<BTreeMap<u64, Waiting<Addresses>>>,
+    look_ups: Arc<Semaphore>,
+    look_ups_of_peers: Limits<String>,
     peers: RefCell<BTreeMap<String, Peer>>,
     /// Something was told of links.
     links_changed: Notify,
@@ -69,6 +74,22 @@ pub struct Gateway {
 
 /// Who asks: a host behind a peer, or for the peer itself.
 type Asker = (String, Option<IpAddr>);
+
+/// Places of each, as long as it has requests.
+type Limits<Of> = RefCell<BTreeMap<Of, Arc<Semaphore>>>;
+
+/// A request that the gateway has not answered yet. Who asked may have gone: the gateway works at
+/// it still, and its places are taken until it answers.
+struct Waiting<T> {
+    answer: oneshot::Sender<T>,
+    taken: Taken,
+}
+
+/// Places, and the peer and its server for which they are.
+struct Taken {
+    _places: Vec<OwnedSemaphorePermit>,
+    server: Option<(String, SocketAddr)>,
+}
 
 /// A message to the gateway.
 type Said = (Request, Vec<u8>, Option<OwnedFd>);
@@ -113,10 +134,12 @@ impl Gateway {
     }
 
     fn new(client: Client) -> Gateway {
-        let (last, places, waiting, looking, look_ups_of_peers, peers) = Default::default();
+        let (last, places, ahead, waiting, looking) = Default::default();
+        let (look_ups_of_peers, peers) = Default::default();
         let (links_changed, to_end) = (Notify::new(), Notify::new());
         let (requests, served, ends) = Default::default();
-        let (open, look_ups) = (Semaphore::new(MAX_OPEN), Semaphore::new(MAX_LOOK_UPS));
+        let open = Arc::new(Semaphore::new(MAX_OPEN));
+        let look_ups = Arc::new(Semaphore::new(MAX_LOOK_UPS));
         let client = Arc::new(client);
         let (said, heard) = std::sync::mpsc::channel();
         let speaker = Arc::clone(&client);
@@ -127,6 +150,7 @@ impl Gateway {
             last,
             open,
             places,
+            ahead,
             waiting,
             looking,
             look_ups,
@@ -230,14 +254,14 @@ impl Gateway {
         };
         if let Some(waits) = self.waiting.borrow_mut().remove(&request) {
             // Who does not wait any more drops the socket, which resets it.
-            let _ = waits.send(answer);
+            let _ = waits.answer.send(answer);
         }
     }
 
     fn tell_addresses(&self, request: u64, told: Addresses) {
         if let Some(waits) = self.looking.borrow_mut().remove(&request) {
             // Who does not wait any more needs none.
-            let _ = waits.send(told);
+            let _ = waits.answer.send(told);
         }
     }
 
@@ -328,8 +352,9 @@ impl Gateway {
     /// Why there is none.
     pub async fn open(&self, peer: &str, preface: &[u8]) -> Result<OwnedFd, Reason> {
         let (asker, peer) = ((peer.to_owned(), None), peer.to_owned());
+        let taken = Taken { _places: self.take_places(&asker).await, server: None };
         let open = |request| Request::Open { request, peer, class: None, client: None };
-        self.ask(asker, preface, open).await
+        self.ask(taken, preface, open).await
     }
 
     /// A connection to a server, for a host behind `peer`.
@@ -337,11 +362,38 @@ impl Gateway {
     /// # Errors
     /// Why there is none.
     pub async fn connect(&self, peer: &str, way: Way) -> Result<OwnedFd, Reason> {
+        let places = self.take_places(&(peer.to_owned(), Some(way.from))).await;
+        self.connect_now(places, peer, way).await
+    }
+
+    /// The same for an object that the host has not asked for yet. A server is not tried that
+    /// somebody has given up waiting for, while the system still tries to connect.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connect_ahead(&self, peer: &str, way: Way) -> Result<OwnedFd, Reason> {
+        let asker = (peer.to_owned(), Some(way.from));
+        let server = (peer.to_owned(), way.to);
+        let is_given_up = |it: &Waiting<Answer>| {
+            it.answer.is_closed() && it.taken.server.as_ref() == Some(&server)
+        };
+        if self.waiting.borrow().values().any(is_given_up) {
+            return Err(Reason::TimedOut);
+        }
+        let of_host = place(&self.ahead, &asker, OPEN_OF_HOST / AHEAD);
+        let of_peer = place(&self.ahead, &(peer.to_owned(), None), OPEN_OF_PEER / AHEAD);
+        let mut places = take(of_host).await;
+        places.extend(take(of_peer).await);
+        places.extend(self.take_places(&asker).await);
+        self.connect_now(places, peer, way).await
+    }
+
+    async fn connect_now(&self, places: Vec<OwnedSemaphorePermit>, peer: &str, way: Way) -> Answer {
         let (peer, target) = (peer.to_owned(), way.to.to_string());
+        let taken = Taken { _places: places, server: Some((peer.clone(), way.to)) };
         // The server sees the host; its port is any, because connections outlive the host's.
         let source = Some((way.from, 0).into());
-        let asker = (peer.clone(), Some(way.from));
-        self.ask(asker, b"", |request| Request::Connect { request, peer, target, source }).await
+        self.ask(taken, b"", |request| Request::Connect { request, peer, target, source }).await
     }
 
     /// The addresses that a name has at this node.
@@ -349,12 +401,13 @@ impl Gateway {
     /// # Errors
     /// Why there are none.
     pub async fn resolve(&self, peer: &str, name: &str) -> Addresses {
-        let places = place(&self.look_ups_of_peers, &peer.to_owned(), LOOK_UPS_OF_PEER);
-        let _of_peer = places.acquire().await;
-        let _of_all = self.look_ups.acquire().await;
-        let (told, when_told) = oneshot::channel();
+        let of_peer = place(&self.look_ups_of_peers, &peer.to_owned(), LOOK_UPS_OF_PEER);
+        let mut places = take(of_peer).await;
+        places.extend(take(self.look_ups.clone()).await);
+        let taken = Taken { _places: places, server: None };
+        let (answer, when_told) = oneshot::channel();
         let request = self.number();
-        self.looking.borrow_mut().insert(request, told);
+        self.looking.borrow_mut().insert(request, Waiting { answer, taken });
         let (peer, name) = (peer.to_owned(), name.to_owned());
         let ask = Request::Resolve { request, peer, name };
         if service::packet::encode(&ask, b"").is_err() {
@@ -378,35 +431,34 @@ impl Gateway {
         self.last.get()
     }
 
+    /// Places of a host's, where one asks, of its peer's, and of all.
+    async fn take_places(&self, asker: &Asker) -> Vec<OwnedSemaphorePermit> {
+        // The host's place first: who has many requests waits before he takes others' places.
+        let host = asker.1.map(|_| place(&self.places, asker, OPEN_OF_HOST));
+        let peer = place(&self.places, &(asker.0.clone(), None), OPEN_OF_PEER);
+        let mut places = Vec::new();
+        for limit in host.into_iter().chain([peer, self.open.clone()]) {
+            places.extend(take(limit).await);
+        }
+        places
+    }
+
     async fn ask(
         &self,
-        asker: Asker,
+        taken: Taken,
         bytes: &[u8],
         request: impl FnOnce(u64) -> Request,
     ) -> Answer {
-        // The host's place first: who has many requests waits before he takes others' places.
-        let host = asker.1.map(|_| place(&self.places, &asker, OPEN_OF_HOST));
-        let peer = place(&self.places, &(asker.0.clone(), None), OPEN_OF_PEER);
-        let _of_host = match &host {
-            Some(host) => Some(host.acquire().await),
-            None => None,
-        };
-        let _of_peer = peer.acquire().await;
-        let _of_all = self.open.acquire().await;
-        self.ask_now(bytes, request).await
-    }
-
-    async fn ask_now(&self, bytes: &[u8], request: impl FnOnce(u64) -> Request) -> Answer {
         let number = self.number();
-        let (answers, answer) = oneshot::channel();
-        self.waiting.borrow_mut().insert(number, answers);
+        let (answer, when_answered) = oneshot::channel();
+        self.waiting.borrow_mut().insert(number, Waiting { answer, taken });
         let request = request(number);
         if service::packet::encode(&request, bytes).is_err() {
             self.waiting.borrow_mut().remove(&number);
             return Err(Reason::Invalid);
         }
         self.say(request, bytes, None);
-        answer.await.unwrap_or(Err(Reason::ShuttingDown))
+        when_answered.await.unwrap_or(Err(Reason::ShuttingDown))
     }
 
     /// Gives a host's connection back, with what was read of it.
@@ -435,17 +487,19 @@ impl Gateway {
 }
 
 /// The places of one; those of whom nothing is asked are forgotten.
-fn place<Of: Ord + Clone>(
-    all: &RefCell<BTreeMap<Of, Rc<Semaphore>>>,
-    of: &Of,
-    most: usize,
-) -> Rc<Semaphore> {
+fn place<Of: Ord + Clone>(all: &Limits<Of>, of: &Of, most: usize) -> Arc<Semaphore> {
     let mut all = all.borrow_mut();
     if let Some(place) = all.get(of) {
         return place.clone();
     }
-    all.retain(|_, place| Rc::strong_count(place) > 1);
-    all.entry(of.clone()).or_insert_with(|| Rc::new(Semaphore::new(most))).clone()
+    all.retain(|_, place| Arc::strong_count(place) > 1);
+    all.entry(of.clone()).or_insert_with(|| Arc::new(Semaphore::new(most))).clone()
+}
+
+/// One of these, when there is one.
+async fn take(places: Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
+    // They are never closed.
+    places.acquire_owned().await.into_iter().collect()
 }
 
 /// Says what there is to say, until nobody says anything any more.
@@ -479,6 +533,7 @@ fn listen(client: &Client, hand: &mpsc::Sender<Heard>) {
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;
+    use std::rc::Rc;
 
     use os::seqpacket::SeqPacket;
     use service::packet;
@@ -531,6 +586,80 @@ mod tests {
                 }
             }
             panic!("no pong");
+        });
+    }
+
+    #[test]
+    fn what_the_gateway_is_asked_has_its_place_until_the_gateway_answers() {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
+        let gateway = Rc::new(Gateway::new(Client::new(theirs).unwrap()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let hears = gateway.clone();
+            spawn_local(async move { hears.hear(|_| {}).await.unwrap() });
+            for n in 0..2000_u32 {
+                let (to, from) = ("10.2.0.2:80".parse().unwrap(), [10, 1, 1, (n / 8) as u8].into());
+                let asking = gateway.connect("evil", Way { to, from });
+                // Who asked goes away.
+                let _ = timeout(Duration::from_micros(100), asking).await;
+                let looking = gateway.resolve("evil", "a.test");
+                let _ = timeout(Duration::from_micros(100), looking).await;
+            }
+            assert_eq!(gateway.waiting.borrow().len(), OPEN_OF_PEER);
+            assert_eq!(gateway.looking.borrow().len(), LOOK_UPS_OF_PEER);
+            let (mut room, mut asked) = (service::room(), Vec::new());
+            while let Ok(got) = ours.receive(&mut room, false) {
+                match packet::decode::<Request>(&room[..got.len]).unwrap().0 {
+                    Request::Connect { request, .. } | Request::Resolve { request, .. } => {
+                        asked.push(request);
+                    }
+                    _ => {}
+                }
+                tokio::time::sleep(Duration::from_micros(100)).await;
+            }
+            assert_eq!(asked.len(), OPEN_OF_PEER + LOOK_UPS_OF_PEER);
+            for request in asked {
+                say(&ours, &Event::Failed { request, reason: Reason::Refused });
+                tokio::task::yield_now().await;
+            }
+            let all_heard = async {
+                while gateway.open.available_permits() < MAX_OPEN {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            timeout(Duration::from_secs(20), all_heard).await.expect("they have no place any more");
+        });
+    }
+
+    #[test]
+    fn what_is_asked_ahead_of_a_host_leaves_places_to_the_host() {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
+        let gateway = Rc::new(Gateway::new(Client::new(theirs).unwrap()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let way = |server: u8, host: u8| Way {
+                to: ([203, 0, 113, server], 80).into(),
+                from: [10, 1, 0, host].into(),
+            };
+            let moment = Duration::from_millis(1);
+            for n in 0..100 {
+                let asking = gateway.connect_ahead("ship", way(n, 1));
+                assert!(timeout(moment, asking).await.is_err(), "it waits");
+            }
+            assert_eq!(gateway.waiting.borrow().len(), OPEN_OF_HOST / AHEAD);
+            // Who gave up a server is not alone in that.
+            let again = timeout(moment, gateway.connect_ahead("ship", way(0, 2))).await;
+            assert_eq!(again.unwrap().unwrap_err(), Reason::TimedOut);
+            assert!(timeout(moment, gateway.connect_ahead("boat", way(0, 2))).await.is_err());
+            let before = gateway.waiting.borrow().len();
+            for n in 0..OPEN_OF_HOST / AHEAD {
+                let asking = gateway.connect("ship", way(n as u8, 1));
+                assert!(timeout(moment, asking).await.is_err(), "it is asked");
+            }
+            assert_eq!(gateway.waiting.borrow().len(), before + OPEN_OF_HOST / AHEAD);
+            drop(ours);
         });
     }
 

@@ -61,6 +61,10 @@ const FIELDS: usize = 64 << 20;
 const TRIED: usize = 4;
 
 type Sender = SendRequest<Body>;
+/// In a request: no host has asked for it yet.
+#[derive(Clone, Copy)]
+struct Ahead;
+
 /// A peer, a server for one of its hosts, and the name that it must prove to speak TLS.
 type Key = (Rc<str>, Way, Option<Rc<str>>);
 
@@ -112,7 +116,7 @@ impl Hub {
         for ip in told.into_iter().filter(|ip| !ip.is_unspecified()).take(TRIED) {
             let to = SocketAddr::new(ip, port);
             let key: Key = (peer.clone(), Way { to, ..way }, proves.clone());
-            match self.connect(&key).await {
+            match self.connect(&key, false).await {
                 Ok(sender) => {
                     self.keep(key, sender);
                     self.named.keep(name, to);
@@ -268,7 +272,7 @@ impl Hub {
         key: &Key,
         mut request: Request<Body>,
     ) -> Result<(Response<Incoming>, Sender), String> {
-        let again = again(&request);
+        let (again, is_ahead) = (again(&request), is_ahead(&request));
         while let Some(mut sender) = self.take_warm(key) {
             match sender.try_send_request(request).await {
                 Ok(answer) => return Ok((answer, sender)),
@@ -282,7 +286,7 @@ impl Hub {
                 },
             }
         }
-        let mut sender = self.connect(key).await?;
+        let mut sender = self.connect(key, is_ahead).await?;
         let answer = sender.send_request(request).await.map_err(|why| why.to_string())?;
         Ok((answer, sender))
     }
@@ -299,8 +303,12 @@ impl Hub {
         None
     }
 
-    async fn connect(&self, (peer, way, name): &Key) -> Result<Sender, String> {
-        let socket = self.gateway.connect(peer, *way).await.map_err(|why| why.to_string())?;
+    async fn connect(&self, (peer, way, name): &Key, is_ahead: bool) -> Result<Sender, String> {
+        let socket = match is_ahead {
+            true => self.gateway.connect_ahead(peer, *way).await,
+            false => self.gateway.connect(peer, *way).await,
+        };
+        let socket = socket.map_err(|why| why.to_string())?;
         let stream = watched(socket).map_err(|why| why.to_string())?;
         Counted::add(&self.counted.connects);
         if let Some(kept) = &self.kept {
@@ -370,6 +378,10 @@ async fn speak(socket: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Result<
     // Why it ends, whoever waits for an answer hears.
     Local::spawn(async move { drop(connection.await) });
     Ok(sender)
+}
+
+fn is_ahead<B>(request: &Request<B>) -> bool {
+    request.extensions().get::<Ahead>().is_some()
 }
 
 /// What would be asked again: safe, and without a body.

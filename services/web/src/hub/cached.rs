@@ -13,7 +13,7 @@ use bentpipe_web::headers;
 use http::{Request, Response, StatusCode, Uri, header};
 use tokio::time::Instant;
 
-use super::{Hub, Key};
+use super::{Hub, Key, is_ahead};
 use crate::body::{Body, nothing};
 use crate::hosts::Hosts;
 use crate::store::{Found, Store, kept};
@@ -103,7 +103,7 @@ impl Hub {
         let stored = found.as_ref().map(|found| &*found.stored);
         match (judge(&asked, stored, kept.store.now()), found) {
             (Verdict::Fresh, Some(found)) => {
-                self.reach(kept, key).await?;
+                self.reach(kept, key, is_ahead(&request)).await?;
                 kept.hosts.hit(&shared, &found.stored);
                 Ok(give(&kept.store, &asked, &found))
             }
@@ -174,9 +174,9 @@ impl Hub {
 
     /// Has the gateway say whether the peer may reach this server: what others asked for is not for
     /// those whom the file keeps from it.
-    async fn reach(&self, kept: &Kept, key: &Key) -> Result<(), String> {
+    async fn reach(&self, kept: &Kept, key: &Key, is_ahead: bool) -> Result<(), String> {
         if !kept.allows(&key.0, key.1.to) {
-            let sender = self.connect(key).await?;
+            let sender = self.connect(key, is_ahead).await?;
             self.keep(key.clone(), sender);
         }
         Ok(())

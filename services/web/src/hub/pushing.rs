@@ -32,7 +32,7 @@ use crate::busy::UnderWay;
 use crate::counted::Counted;
 use crate::exchange::{self, Exchanges, Sender};
 use crate::gateway::Gateway;
-use crate::hub::Hub;
+use crate::hub::{Ahead, Hub};
 use crate::local::Local;
 use crate::rank::Ranks;
 use crate::shares::{Place, Places};
@@ -407,7 +407,7 @@ impl Page {
         let mut why = "its address is nobody's".to_owned();
         for ip in told.into_iter().filter(may_be_asked).take(MAX_TRIED) {
             let to = SocketAddr::new(ip, port);
-            match self.hub.gateway.connect(&self.peer, Way { to, ..self.way }).await {
+            match self.hub.gateway.connect_ahead(&self.peer, Way { to, ..self.way }).await {
                 Ok(_) => {
                     self.others.borrow_mut().insert(host.to_owned(), to);
                     return Ok(to);
@@ -422,6 +422,7 @@ impl Page {
         let url = &wanted.url;
         let wrong = |_| "no address of HTTP's".to_owned();
         let mut request = Request::new(body::nothing());
+        request.extensions_mut().insert(Ahead);
         *request.uri_mut() = url[url::Position::BeforePath..].parse().map_err(|_| "no target")?;
         let fields = request.headers_mut();
         *fields = self.copied.borrow().clone();
