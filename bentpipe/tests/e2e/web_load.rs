@@ -38,6 +38,7 @@ const EACH: usize = 100_000;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static FREE: AtomicBool = AtomicBool::new(false);
+static SPEAKS: AtomicBool = AtomicBool::new(false);
 
 fn site(head: &str, _: &[u8]) -> (String, Vec<u8>) {
     let target = head.split(' ').nth(1).unwrap_or("");
@@ -54,6 +55,14 @@ fn site(head: &str, _: &[u8]) -> (String, Vec<u8>) {
     };
     fields.insert_str(fields.len() - 2, "Cache-Control: max-age=600\r\n");
     (fields, body)
+}
+
+/// Answers what is small, and nothing else for now.
+fn silent(head: &str, body: &[u8]) -> (String, Vec<u8>) {
+    while !head.starts_with("GET /small ") && !SPEAKS.load(Relaxed) {
+        thread::sleep(Duration::from_millis(50));
+    }
+    site("GET /small ", body)
 }
 
 /// Asks on an open connection, and reads an answer of this length.
@@ -288,4 +297,40 @@ fn two_thousand_exchanges_at_once_fit_into_200_mb_at_each_end() {
     wait_for_count(&world.a, "connections", AT_ONCE as u64);
     let most = *[waiting, unread, after].as_flattened().iter().max().expect("some");
     assert!(most <= 200, "{waiting:?} {unread:?} {after:?}");
+}
+
+#[test]
+fn one_host_with_long_targets_fits_into_250_mb_and_keeps_nobody_from_being_served() {
+    if !root_alone() {
+        return;
+    }
+    let (world, _programs) = world_with("web-long", with_directory);
+    with_another_host(&world);
+    let _server = Server::start(&world.server, silent);
+    let mut room = vec![0; 256 << 10];
+    ask(&mut connect_as_another(&world), "/small", SMALL, &mut room);
+    wait_for_count(&world.a, "stored", 1);
+    let long = "x".repeat(60_000);
+    let streams: Vec<_> = (0..1_500)
+        .map(|n| {
+            let mut stream = connect(&world.client, AT);
+            ask(&mut stream, "/small", SMALL, &mut room);
+            let request = format!("GET /held/{n}/{long} HTTP/1.1\r\nHost: a\r\n\r\n");
+            // Of one that is refused the rest is not taken.
+            let _ = stream.write_all(request.as_bytes());
+            stream
+        })
+        .collect();
+    wait_long_for("all requests", Duration::from_secs(60), || {
+        match service(&world.a).counters.get("requests") {
+            Some(3_001..) => Ok(()),
+            other => Err(format!("{other:?}\n{}", world.a.log())),
+        }
+    });
+    let beside = [resident(&world.a), resident(&world.b)];
+    println!("MB at the terminal, the hub: {beside:?}");
+    ask(&mut connect_as_another(&world), "/small", SMALL, &mut room);
+    assert!(beside.iter().all(|mb| *mb <= 250), "{beside:?}");
+    SPEAKS.store(true, Relaxed);
+    drop(streams);
 }

@@ -104,6 +104,12 @@ pub fn size(fields: &HeaderMap) -> usize {
     fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
 }
 
+/// What a request's target and fields take of memory, about.
+pub fn size_of_head<B>(request: &Request<B>) -> usize {
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    target + size(request.headers())
+}
+
 /// Removes the fields of one connection, those among them that `Connection` names.
 pub fn strip_hop(fields: &mut HeaderMap) {
     let named: Vec<HeaderName> = fields

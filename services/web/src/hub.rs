@@ -176,7 +176,7 @@ impl Hub {
             return Ok(farewell());
         }
         Counted::add(&self.counted.forwarded);
-        let fields = self.fields.take(&peer, headers::size(request.headers()));
+        let fields = self.fields.take(&peer, headers::size_of_head(&request));
         let (Some(place), Some(fields)) = (self.requests.take(&peer, 1), fields) else {
             return Ok(failed("too much is asked for at once"));
         };

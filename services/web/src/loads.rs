@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bentpipe_web::cache::{is_secure, origin_of, plain_uri};
+use bentpipe_web::cache::{Digest, digest_of, is_secure, origin_of, plain_uri};
 use bytes::Bytes;
 use http::header::{self, HeaderMap};
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -42,12 +42,38 @@ pub enum Source {
     Link,
 }
 
+/// A name of [`plain_uri`]'s of any length, which hosts choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name {
+    whole: Digest,
+    origin: Digest,
+}
+
+impl Name {
+    fn of(name: &str) -> Name {
+        Name { whole: digest_of(name.as_bytes()), origin: digest_of(origin_of(name).as_bytes()) }
+    }
+}
+
+/// A name as the log tells it.
+fn shown(name: &str) -> String {
+    let name = match is_secure(name) {
+        // Of HTTPS nothing is written down beyond the name of the host (docs/web.md).
+        true => origin_of(name),
+        false => name.split('?').next().unwrap_or(""),
+    };
+    name.chars().take(SHOWN).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// A page while it is loaded.
 #[derive(Debug)]
 struct Load {
     number: u64,
     host: IpAddr,
-    names: Vec<String>,
+    /// As the log tells it.
+    shown: String,
+    /// Its own, and those of its parts that name objects themselves.
+    names: Vec<Name>,
     begun: Instant,
     news: Instant,
     under_way: usize,
@@ -57,20 +83,18 @@ struct Load {
 }
 
 impl Load {
+    #[cfg(test)]
+    fn names_take(&self) -> usize {
+        self.shown.len() + self.names.len() * size_of::<Name>()
+    }
+
     fn line(&self) -> String {
         let [memory, pushed, link] = self.from;
-        let name = match self.names.first() {
-            // Of HTTPS nothing is written down beyond the name of the host (docs/web.md).
-            Some(name) if is_secure(name) => origin_of(name),
-            Some(name) => name.split('?').next().unwrap_or(""),
-            None => "",
-        };
-        let name = name.chars().take(SHOWN).map(|c| if c.is_control() { '?' } else { c });
         let took = self.news.duration_since(self.begun);
         format!(
             "page {}: {} objects, {} bytes in {}.{:03} s; {memory} from memory, {pushed} pushed, {link} over \
              the link",
-            name.collect::<String>(),
+            self.shown,
             self.objects,
             self.bytes,
             took.as_secs(),
@@ -96,7 +120,10 @@ pub struct Asked {
     loads: Rc<Loads>,
     hosts: Rc<Hosts>,
     host: IpAddr,
-    name: String,
+    name: Name,
+    shown: String,
+    /// Its scheme and host.
+    origin: String,
     /// The page whose part it is.
     of: Option<u64>,
     may_be_page: bool,
@@ -114,14 +141,16 @@ impl Loads {
         let name = plain_uri(request.uri());
         let referer = referer(request.headers());
         let mut inside = self.0.borrow_mut();
-        let load = referer.and_then(|referer| inside.find(host, &referer));
+        let load = referer.and_then(|referer| inside.find(host, referer));
         let of = load.map(|load| {
             load.under_way += 1;
             load.number
         });
         let may_be_page = *request.method() == Method::GET;
         let (loads, hosts) = (Rc::clone(self), Rc::clone(hosts));
-        Asked { loads, hosts, host, name, of, may_be_page, begun: Instant::now() }
+        let (shown, origin, begun) = (shown(&name), origin_of(&name).to_owned(), Instant::now());
+        let name = Name::of(&name);
+        Asked { loads, hosts, host, name, shown, origin, of, may_be_page, begun }
     }
 
     /// The lines of pages that are loaded.
@@ -139,19 +168,18 @@ impl Loads {
     }
 }
 
-fn referer(fields: &HeaderMap) -> Option<String> {
+fn referer(fields: &HeaderMap) -> Option<Name> {
     let uri: Uri = fields.get(header::REFERER)?.to_str().ok()?.parse().ok()?;
     uri.authority()?;
-    Some(plain_uri(&uri))
+    Some(Name::of(&plain_uri(&uri)))
 }
 
 impl Inside {
     /// The page that this names, or the newest of the same site: a `Referer` may name that alone.
-    fn find(&mut self, host: IpAddr, referer: &str) -> Option<&mut Load> {
+    fn find(&mut self, host: IpAddr, referer: Name) -> Option<&mut Load> {
         let its = |load: &Load| load.host == host;
-        let names = |load: &Load| load.names.iter().any(|name| name == referer);
-        let origin = origin_of(referer);
-        let site = |load: &Load| load.names.iter().any(|name| origin_of(name) == origin);
+        let names = |load: &Load| load.names.contains(&referer);
+        let site = |load: &Load| load.names.iter().any(|name| name.origin == referer.origin);
         let newest = |suits: &dyn Fn(&Load) -> bool| {
             self.loads.iter().rposition(|load| its(load) && suits(load))
         };
@@ -159,7 +187,7 @@ impl Inside {
         self.loads.get_mut(at)
     }
 
-    fn begin(&mut self, host: IpAddr, name: String, begun: Instant) -> u64 {
+    fn begin(&mut self, host: IpAddr, name: Name, shown: String, begun: Instant) -> u64 {
         if self.loads.len() >= PAGES
             && let Some(oldest) = self.loads.pop_front()
         {
@@ -169,6 +197,7 @@ impl Inside {
         self.loads.push_back(Load {
             number: self.last,
             host,
+            shown,
             names: vec![name],
             begun,
             news: begun,
@@ -196,13 +225,15 @@ impl Asked {
         let mut inside = self.loads.0.borrow_mut();
         let is_html = of_type(b"text/html");
         if self.of.is_none() && self.may_be_page && is_html && answer.status() == StatusCode::OK {
-            self.of = Some(inside.begin(self.host, self.name.clone(), self.begun));
+            let shown = std::mem::take(&mut self.shown);
+            self.of = Some(inside.begin(self.host, self.name, shown, self.begun));
         }
         if let Some(load) = inside.of(self.of) {
             load.objects += 1;
             load.from[source as usize] += 1;
-            if (is_html || of_type(b"text/css")) && load.names.len() < NAMES {
-                load.names.push(self.name.clone());
+            let may_name = is_html || of_type(b"text/css");
+            if may_name && load.names.len() < NAMES && !load.names.contains(&self.name) {
+                load.names.push(self.name);
             }
         }
         drop(inside);
@@ -210,7 +241,7 @@ impl Asked {
     }
 
     fn read(&self, bytes: usize) {
-        self.hosts.read(&self.name, bytes as u64);
+        self.hosts.read(&self.origin, bytes as u64);
         if let Some(load) = self.loads.0.borrow_mut().of(self.of) {
             load.bytes += bytes as u64;
         }
@@ -307,6 +338,24 @@ mod tests {
             ]
         );
         assert!(loads.told().is_empty());
+    }
+
+    #[test]
+    fn names_of_any_length_take_little() {
+        let loads = Rc::new(Loads::default());
+        let long = "x".repeat(6_000);
+        for n in 0..PAGES {
+            let page = format!("http://a{n}.test/{long}");
+            load(&loads, &page, "", "text/html", Source::Link);
+            for _ in 0..NAMES {
+                let sheet = format!("http://a{n}.test/s/{long}");
+                load(&loads, &sheet, &page, "text/css", Source::Link);
+            }
+        }
+        let inside = loads.0.borrow();
+        assert!(inside.loads.iter().all(|load| load.objects == 1 + NAMES));
+        let kept: usize = inside.loads.iter().map(Load::names_take).sum();
+        assert!(kept < 1 << 20, "{kept}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::gateway::Gateway;
 use crate::hosts::Hosts;
 use crate::loads::{Loads, Source};
 use crate::local::Local;
-use crate::shares::HostPlaces;
+use crate::shares::{HostPlaces, Places, holder_of};
 use crate::socket::{Socket, watched};
 use crate::store::Store;
 pub use inspected::Inspection;
@@ -58,6 +58,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// plain streams.
 const CONNECTIONS: usize = 3000;
 
+/// Bytes of targets and fields of requests under way, of which one host alone, or one /64, has
+/// half: of each several copies are held until it is answered.
+const HEADS: usize = 32 << 20;
+
 /// The terminal's part.
 pub struct Terminal {
     pub gateway: Rc<Gateway>,
@@ -70,6 +74,7 @@ pub struct Terminal {
     /// Answers that are validated while their hosts have them already.
     meanwhile: RefCell<BTreeSet<u64>>,
     places: HostPlaces,
+    heads: Rc<Places>,
     /// Of connections that say nothing.
     silent: HostPlaces,
     servers: Rc<Servers>,
@@ -104,6 +109,7 @@ impl Terminal {
             loads,
             meanwhile,
             places: HostPlaces::new(CONNECTIONS),
+            heads: Places::new(HEADS),
             silent: HostPlaces::new(SILENT),
             servers,
             visits,
@@ -244,6 +250,12 @@ impl Terminal {
         way: Way,
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, String> {
+        let head = headers::size_of_head(&request);
+        let Some(head) = self.heads.take(&holder_of(way.from), head) else {
+            let mut answer = Response::new(body::nothing());
+            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return Ok(closing(answer, true));
+        };
         let key = Key::new(&peer, way.to, request.uri());
         self.hosts.request(&key);
         let (under_way, asked) =
@@ -260,7 +272,7 @@ impl Terminal {
                 }
             }
         };
-        Ok(asked.answered(answer).map(|body| body::keeping(body, under_way)))
+        Ok(asked.answered(answer).map(|body| body::keeping(body, (under_way, head))))
     }
 
     /// Asks the peer's service on a host's lane, on a new exchange if the one there was has ended
