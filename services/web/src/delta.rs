@@ -23,9 +23,13 @@ const DELTA: HeaderName = HeaderName::from_static("bp-delta");
 
 /// Bytes of one page; of longer ones there are no deltas.
 pub const MAX_PAGE: usize = 1 << 20;
-/// Bytes of all pages, and pages.
-const MAX_BYTES: usize = 32 << 20;
+/// Bytes of all pages with all that each takes, and pages.
+const MAX_BYTES: usize = 33 << 20;
 const MAX_PAGES: usize = 4096;
+/// Bytes of a page's name; a page with a longer one is not remembered.
+const MAX_NAME: usize = 2 << 10;
+/// What a page takes beside its bytes and its name.
+const OVERHEAD: usize = 256;
 const LEVEL: i32 = 3;
 /// Bytes back to which a packed page reaches, as a power of two: twice the longest dictionary.
 const WINDOW: u32 = 21;
@@ -45,9 +49,15 @@ pub struct Versions {
     /// The last of each address, and of each site.
     last: BTreeMap<(Owner, String), Digest>,
     bytes: usize,
-    /// The same by peers.
-    by_peer: BTreeMap<String, usize>,
+    by_peer: BTreeMap<String, Share>,
     uses: u64,
+}
+
+/// What is remembered for one peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    pages: usize,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -55,6 +65,13 @@ struct Page {
     bytes: Bytes,
     name: String,
     used: u64,
+}
+
+impl Page {
+    /// Bytes that it takes. Its name is in two books.
+    fn weight(&self) -> usize {
+        self.bytes.len() + 2 * self.name.len() + OVERHEAD
+    }
 }
 
 /// The part of a name that pages of a site share.
@@ -65,7 +82,8 @@ fn site(name: &str) -> String {
 impl Versions {
     /// Remembers a page.
     pub fn insert(&mut self, owner: &Owner, name: &str, bytes: Bytes) {
-        if bytes.is_empty() || bytes.len() > MAX_PAGE || bytes.starts_with(&MAGIC) {
+        let is_too_long = bytes.len() > MAX_PAGE || name.len() > MAX_NAME;
+        if bytes.is_empty() || is_too_long || bytes.starts_with(&MAGIC) {
             return;
         }
         let digest = digest_of(&bytes);
@@ -75,30 +93,37 @@ impl Versions {
             self.last.insert((owner.clone(), last), digest);
         }
         self.uses += 1;
-        self.bytes += bytes.len();
-        *self.by_peer.entry(owner.0.clone()).or_default() += bytes.len();
+        let page = Page { bytes, name: name.to_owned(), used: self.uses };
+        self.bytes += page.weight();
+        let its = self.by_peer.entry(owner.0.clone()).or_default();
+        (its.pages, its.bytes) = (its.pages + 1, its.bytes + page.weight());
         self.by_use.insert(self.uses, key.clone());
-        self.pages.insert(key, Page { bytes, name: name.to_owned(), used: self.uses });
-        while (self.bytes > MAX_BYTES || self.pages.len() > MAX_PAGES)
-            && let Some(oldest) = self.oldest()
+        self.pages.insert(key, page);
+        while self.bytes > MAX_BYTES
+            && let Some(oldest) = self.oldest(|its| its.bytes)
+        {
+            self.forget(&oldest);
+        }
+        while self.pages.len() > MAX_PAGES
+            && let Some(oldest) = self.oldest(|its| its.pages)
         {
             self.forget(&oldest);
         }
     }
 
     /// What was used least recently of the peer that has the most: none pushes out the others'.
-    fn oldest(&self) -> Option<(Owner, Digest)> {
-        let (most, _) = self.by_peer.iter().max_by_key(|(_, bytes)| **bytes)?;
+    fn oldest(&self, of: impl Fn(&Share) -> usize) -> Option<(Owner, Digest)> {
+        let (most, _) = self.by_peer.iter().max_by_key(|(_, its)| of(its))?;
         self.by_use.values().find(|((peer, _), _)| peer == most).cloned()
     }
 
     fn forget(&mut self, key: &(Owner, Digest)) {
         let Some(page) = self.pages.remove(key) else { return };
         self.by_use.remove(&page.used);
-        self.bytes -= page.bytes.len();
+        self.bytes -= page.weight();
         if let Some(its) = self.by_peer.get_mut(&key.0.0) {
-            *its -= page.bytes.len();
-            if *its == 0 {
+            (its.pages, its.bytes) = (its.pages - 1, its.bytes - page.weight());
+            if its.pages == 0 {
                 self.by_peer.remove(&key.0.0);
             }
         }
@@ -385,7 +410,8 @@ mod tests {
             versions.insert(&me, &format!("a/{n}"), long(n));
             assert!(versions.find(&me, first).is_some(), "it is used");
         }
-        assert_eq!((versions.pages.len(), versions.bytes), (32, 32 * MAX_PAGE));
+        let bytes: usize = versions.pages.values().map(|page| page.bytes.len()).sum();
+        assert_eq!((versions.pages.len(), bytes), (32, 32 * MAX_PAGE));
         assert_eq!(versions.like(&me, "a/1"), Some(digest_of(&long(32))), "only the site's last");
         for n in 0..2 * MAX_PAGES {
             versions.insert(&me, &format!("b/{n}"), format!("{n}").into());
@@ -404,8 +430,32 @@ mod tests {
             versions.insert(&evil, &format!("b/{n}"), page(n, MAX_PAGE).into());
         }
         assert!(versions.bytes <= MAX_BYTES);
-        assert_eq!(versions.by_peer.values().sum::<usize>(), versions.bytes);
+        assert_eq!(versions.by_peer.values().map(|its| its.bytes).sum::<usize>(), versions.bytes);
         assert_eq!(versions.like(&ship, "a/mine"), Some(digest_of(b"mine")));
+    }
+
+    #[test]
+    fn names_count_and_many_small_pages_push_out_their_own() {
+        let mut versions = Versions::default();
+        let (ship, evil) = (owner("10.1.0.2"), ("evil".to_owned(), [10, 66, 0, 1].into()));
+        versions.insert(&ship, "a/mine", page(1, 10_000).into());
+        let long = "x".repeat(60_000);
+        for n in 0..2 * MAX_PAGES {
+            let name = if n % 2 == 0 { format!("b/{n}") } else { format!("b/{n}{long}") };
+            versions.insert(&evil, &name, format!("{n}").into());
+        }
+        let mine = versions.like(&ship, "a/mine").expect("it stays");
+        assert!(versions.find(&ship, mine).is_some());
+        let names = versions.pages.values().map(|page| page.name.len());
+        let keys = versions.last.keys().map(|(_, name)| name.len());
+        let taken: usize = names.chain(keys).sum();
+        assert!(taken + versions.pages.values().map(|p| p.bytes.len()).sum::<usize>() < 40 << 20);
+        for n in 0..2 * MAX_PAGES {
+            let name = format!("b/{n}{}", &long[..2000]);
+            versions.insert(&evil, &name, format!("more {n}").into());
+        }
+        let taken: usize = versions.last.keys().map(|(_, name)| 2 * name.len()).sum();
+        assert!(taken <= MAX_BYTES, "{taken}");
     }
 
     #[test]
