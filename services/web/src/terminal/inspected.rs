@@ -218,8 +218,10 @@ impl Terminal {
             Some(b"h2") => self.serve_http2(opened, tls).await,
             _ => {
                 let answer = |request| self.clone().answer_opened(opened.clone(), request);
+                let watch = tls.get_ref().0.watch();
+                let served = server().serve_connection(TokioIo::new(tls), service_fn(answer));
                 // Hosts break their connections off every day, and see here that ours was.
-                let _ = server().serve_connection(TokioIo::new(tls), service_fn(answer)).await;
+                let _ = watch.unless_gone(served).await;
             }
         }
     }

@@ -52,8 +52,10 @@ where
         }
     });
     let socket = Socket::noting(stream, read.into(), Rc::clone(&is_flushed));
+    // Of one that hyper does not read, while an answer is awaited, it does not see a reset.
+    let watch = socket.inner().watch();
     let mut connection = server().serve_connection(socket, service);
-    let (mut head, mut body) = poll_fn(|context| {
+    let served = poll_fn(|context| {
         // Hosts break their connections off every day, and see here that ours was.
         if Pin::new(&mut connection).poll(context).is_ready() {
             return Poll::Ready(None);
@@ -63,15 +65,68 @@ where
             true => Poll::Ready(wanted.borrow_mut().take()),
             false => Poll::Pending,
         }
-    })
-    .await?;
+    });
+    let (mut head, mut body) = watch.unless_gone(served).await??;
     let parts = connection.into_parts();
     // What of its body was taken apart already: there comes no more.
     while let Some(Ok(frame)) = body.frame().await {
         head.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
     }
-    let (stream, unread): (TcpStream, Bytes) = parts.io.into_inner().into_parts();
+    let (stream, unread): (TcpStream, Bytes) = parts.io.into_inner().into_parts()?;
     head.extend_from_slice(&parts.read_buf);
     head.extend_from_slice(&unread);
     Some((stream, head))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{Shutdown, TcpStream as Host};
+    use std::time::Duration;
+
+    use socket2::SockRef;
+    use tokio::net::TcpListener;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    /// Serves a host that asks for something that no server answers, and then does this; how long
+    /// it was served.
+    fn served(then: fn(Host)) -> Option<Duration> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut host = Host::connect(listener.local_addr().unwrap()).unwrap();
+            host.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let began = Instant::now();
+            let host = RefCell::new(Some(host));
+            let served = serve(stream, Vec::new(), |_| {
+                // The request is under way.
+                host.take().into_iter().for_each(then);
+                pending()
+            });
+            let passed = timeout(Duration::from_secs(2), served).await.ok()?;
+            assert!(passed.is_none(), "nothing goes back");
+            Some(began.elapsed())
+        })
+    }
+
+    #[test]
+    fn a_host_that_has_gone_is_noticed_while_its_server_is_silent() {
+        let gone = served(|host| {
+            SockRef::from(&host).set_linger(Some(Duration::ZERO)).unwrap();
+        });
+        assert!(gone.is_some(), "its reset is seen");
+    }
+
+    #[test]
+    fn a_host_that_has_said_all_is_answered_still() {
+        let half = served(|host| {
+            host.shutdown(Shutdown::Write).unwrap();
+            std::mem::forget(host);
+        });
+        assert_eq!(half, None, "it waits for its answer");
+    }
 }
