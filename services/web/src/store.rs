@@ -123,6 +123,14 @@ impl Store {
         None
     }
 
+    /// Is this answer kept still, or on its way to the disk? What was read of one may have been
+    /// forgotten meanwhile.
+    fn holds_still(&self, digest: Digest, number: u64) -> bool {
+        self.memory.borrow().has_one(digest, number)
+            || self.index.borrow().of_target(digest).iter().any(|place| place.number == number)
+            || self.pending.borrow().contains_key(&number)
+    }
+
     /// Is something kept of this target, or on its way here?
     pub fn has(&self, target: Digest) -> bool {
         self.memory.borrow().has(target)
@@ -135,8 +143,10 @@ impl Store {
         let stored = Arc::new(record.stored);
         let body = match body {
             Some(body) => {
-                let mut memory = self.memory.borrow_mut();
-                memory.insert(place.digest, Arc::clone(&stored), body.clone());
+                if self.holds_still(place.digest, place.number) {
+                    let mut memory = self.memory.borrow_mut();
+                    memory.insert(place.digest, Arc::clone(&stored), body.clone());
+                }
                 FoundBody::Memory(body)
             }
             None => FoundBody::File { file: file.into(), checks: record.checks.into(), place },
@@ -183,10 +193,14 @@ impl Store {
         places.into_iter().for_each(|place| self.forget(place.digest, place.number));
     }
 
-    /// An answer that had been stale holds again, as this.
+    /// An answer that had been stale holds again, as this. One that was forgotten while its server
+    /// was asked is given once more, and stays forgotten.
     pub fn freshen(&self, old: &Found, new: Stored) -> Found {
         let (digest, stored) = (new.digest(), Arc::new(new));
         let found = Found { stored: Arc::clone(&stored), body: old.body.clone() };
+        if !self.holds_still(digest, stored.number) {
+            return found;
+        }
         let body = match &old.body {
             FoundBody::Memory(body) => {
                 self.memory.borrow_mut().insert(digest, Arc::clone(&stored), body.clone());

@@ -59,6 +59,12 @@ impl Memory {
         self.targets.contains_key(&digest)
     }
 
+    /// Is there this answer?
+    pub fn has_one(&self, digest: Digest, number: u64) -> bool {
+        let slots = self.targets.get(&digest);
+        slots.is_some_and(|slots| slots.iter().any(|slot| slot.stored.number == number))
+    }
+
     /// Keeps an answer in place of the one that it replaces.
     pub fn insert(&mut self, digest: Digest, stored: Arc<Stored>, body: Bytes) {
         self.last_use += 1;

@@ -1,5 +1,7 @@
 //! What the store leaves of a disk to what is not whole yet.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::header::CACHE_CONTROL;
@@ -109,5 +111,59 @@ fn answers_of_one_host_that_never_end_take_neither_disk_nor_memory_from_another(
         begun(store, 2, short).finish();
         assert!(store.has(asked(store, 2).key.digest()), "it is kept");
         drop((held, more));
+    });
+}
+
+/// An answer that is kept on disk, and no more in memory.
+async fn on_disk(store: &Rc<Store>, n: usize) -> Asked {
+    begun(store, n, 1000).finish();
+    let asked = asked(store, n);
+    let digest = asked.key.digest();
+    until(|| store.index.borrow().has(digest)).await;
+    let number = store.index.borrow().of_target(digest)[0].number;
+    store.memory.borrow_mut().forget(digest, number);
+    asked
+}
+
+#[test]
+fn what_is_forgotten_while_its_file_is_read_is_not_found_again() {
+    with_store(async |_, store| {
+        let asked = on_disk(store, 1).await;
+        let mut finding = Box::pin(store.find(&asked));
+        let polled = poll_fn(|context| Poll::Ready(finding.as_mut().poll(context))).await;
+        assert!(polled.is_pending(), "its file is read");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        store.forget_target(&asked.key);
+        drop(finding.await);
+        assert!(store.find(&asked).await.is_none());
+        assert!(!store.has(asked.key.digest()));
+    });
+}
+
+#[test]
+fn what_is_forgotten_while_it_is_validated_is_given_once_and_not_kept() {
+    with_store(async |_, store| {
+        let asked = on_disk(store, 1).await;
+        let found = store.find(&asked).await.expect("it is kept");
+        store.forget_target(&asked.key);
+        let mut fields = http::HeaderMap::new();
+        fields.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
+        let fresh = store.holds(&asked, &found, &fields);
+        assert_eq!(fresh.stored.length, 1000);
+        assert!(store.find(&asked).await.is_none());
+        // What is still kept, in memory or on its way to the disk, holds again.
+        for n in 2..4 {
+            let mut keep = begun(store, n, 1000);
+            keep.finish();
+            let asked = self::asked(store, n);
+            let digest = asked.key.digest();
+            if n == 3 {
+                until(|| store.index.borrow().has(digest)).await;
+            }
+            let found = store.find(&asked).await.expect("it is kept");
+            store.memory.borrow_mut().forget(digest, found.stored.number);
+            store.holds(&asked, &found, &fields);
+            assert!(store.memory.borrow().has(digest), "{n}");
+        }
     });
 }
