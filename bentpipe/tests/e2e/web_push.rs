@@ -133,7 +133,11 @@ fn a_page_says_once_where_its_references_start_however_many_pieces_it_comes_in()
     get(&world, "-o /dev/null", "/based/page");
     wait_for_count(&world.a, "pushed", 2);
     let targets: Vec<_> = server.heads().iter().map(|head| head[..24].to_owned()).collect();
-    assert_eq!([asked(&server, "/based/sub/x"), asked(&server, "/based/sub/y")], [1, 1], "{targets:?}");
+    assert_eq!(
+        [asked(&server, "/based/sub/x"), asked(&server, "/based/sub/y")],
+        [1, 1],
+        "{targets:?}"
+    );
 }
 
 #[test]

@@ -80,10 +80,16 @@ impl Secure {
         config.client_auth_cert_resolver = asked.clone();
         let connector = TlsConnector::from(Arc::new(config));
         let spoken = timeout(SLOW, connector.connect(name, socket)).await;
-        if asked.0.load(Ordering::Relaxed) {
-            return Err(format!("{PAPERS}the server asks for one"));
+        let spoken = match spoken {
+            Ok(spoken) => spoken.map_err(|why| told(&why)),
+            Err(_) => Err("the server does not speak TLS in time".to_owned()),
+        };
+        // The server asks before it has proved itself: whoever passes for it could ask, too.
+        let is_other = spoken.as_ref().is_err_and(|why| why.starts_with(CERTIFICATE));
+        match asked.0.load(Ordering::Relaxed) && !is_other {
+            true => Err(format!("{PAPERS}the server asks for one")),
+            false => spoken,
         }
-        spoken.map_err(|_| "the server does not speak TLS in time")?.map_err(|why| told(&why))
     }
 }
 
@@ -134,5 +140,68 @@ impl ResolvesClientCert for Asked {
 
     fn has_certs(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_web::inspect::certificate::{Authority, new_authority};
+    use bytes::Bytes;
+    use rustls::ServerConfig;
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::server::WebPkiClientVerifier;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+    use crate::clock::calendar;
+
+    /// An authority as PEM, and its certificate and key.
+    fn authority() -> (String, CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let (pem, key) = new_authority("a test's", [7; 16], calendar()).unwrap();
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        (pem, certificate, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+    }
+
+    /// Why a server with a certificate of `its` authority, which wants one of its clients, is not
+    /// spoken with by a hub that trusts `ours`.
+    async fn refused(
+        ours: &str,
+        (_, its, key): &(String, CertificateDer<'static>, PrivateKeyDer<'static>),
+    ) -> String {
+        let trust = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(trust.path(), ours).unwrap();
+        let secure = Secure::new(Some(trust.path())).unwrap();
+        let authority = Authority::new(vec![its.clone()], key, calendar()).unwrap();
+        let own = rustls::crypto::aws_lc_rs::sign::any_supported_type(key).unwrap();
+        let public = own.public_key().unwrap().as_ref().to_vec();
+        let leaf = authority.certify("a.test", &public, [1; 16], calendar()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(its.clone()).unwrap();
+        let clients = WebPkiClientVerifier::builder(roots.into()).build().unwrap();
+        let config = ServerConfig::builder()
+            .with_client_cert_verifier(clients)
+            .with_single_cert(vec![leaf, its.clone()], key.clone_key())
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let serving = TlsAcceptor::from(Arc::new(config)).accept(server);
+        // It fails, as the client has no certificate.
+        tokio::spawn(async move { drop(serving.await) });
+        let connected = secure.connect("a.test", Socket::plain(stream, Bytes::new())).await;
+        connected.err().expect("it has no certificate to show")
+    }
+
+    #[test]
+    fn a_server_that_asks_for_a_certificate_must_have_proved_itself() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (honest, other) = (authority(), authority());
+            let why = refused(&honest.0, &honest).await;
+            assert!(why.starts_with(PAPERS), "{why}");
+            let why = refused(&other.0, &honest).await;
+            assert!(why.starts_with(CERTIFICATE), "{why}");
+        });
     }
 }
