@@ -14,7 +14,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bentpipe_web::cache::record::Record;
+use bentpipe_web::cache::record::{MAX_ABOUT, PIECE, Record};
 use bentpipe_web::cache::{Asked, Digest, Gone, Index, Key, Memory, Now, Place, Stored, parts_of};
 use bentpipe_web::disk::{Disk, Loaded};
 use bytes::Bytes;
@@ -36,6 +36,9 @@ const LONGEST: u64 = 1 << 20;
 const ON_THEIR_WAY: usize = 2;
 /// What one answer may take of the disk: this part.
 const PART: u64 = 8;
+/// Bytes of one answer on disk, however large that is: its file has room for the checks of so many
+/// pieces (8 bytes each) beside 64 KiB of all else that it says of it.
+const LARGEST: u64 = ((MAX_ABOUT - (64 << 10)) / 8 * PIECE) as u64;
 
 /// All that is kept.
 pub struct Store {
@@ -89,7 +92,7 @@ impl Store {
             on_their_way: Places::new(memory / ON_THEIR_WAY),
             last,
             clock: Clock::start(),
-            largest: limit / PART,
+            largest: (limit / PART).min(LARGEST),
             counted,
         });
         if let Some(directory) = directory {

@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::header::CACHE_CONTROL;
+use bentpipe_web::cache::record::PIECE;
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH};
 use http::{HeaderValue, Request, StatusCode};
 use tokio::task::LocalSet;
 
@@ -165,5 +166,32 @@ fn what_is_forgotten_while_it_is_validated_is_given_once_and_not_kept() {
             store.holds(&asked, &found, &fields);
             assert!(store.memory.borrow().has(digest), "{n}");
         }
+    });
+}
+
+#[test]
+fn what_has_more_pieces_than_its_file_can_tell_is_not_begun() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(Some(directory.path()), 1 << 20, 1 << 40, Rc::default());
+        until(|| store.files.borrow().is_some()).await;
+        let begins = |length: u64| {
+            let asked = asked(&store, 1);
+            let mut answer = http::HeaderMap::new();
+            answer.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
+            answer.insert(CONTENT_LENGTH, length.into());
+            let stored = bentpipe_web::cache::keep(&asked, StatusCode::OK, &answer, store.now());
+            let stored = stored.unwrap();
+            store.begin(&asked, stored.clone(), "ship".into()).map(|_| stored)
+        };
+        let mut stored = begins(700 << 20).expect("it has room");
+        stored.fields.insert("x-long", "x".repeat(60 << 10).parse().unwrap());
+        let record = |length: u64| {
+            let checks = vec![0; length.div_ceil(PIECE as u64) as usize];
+            Record { stored: stored.clone(), checks }.encode(store.now())
+        };
+        assert!(record(store.largest).is_some());
+        assert!(record(2 << 30).is_none() && begins(2 << 30).is_none());
     });
 }
