@@ -31,7 +31,7 @@ use os::poll::{Clock, Event, Events, Interest, Poller, Waker};
 use os::tcp::{self, Accepted, Connect, ConnectError, Stream, TcpOptions};
 use os::tun::TunError;
 use relay::packet::Packet;
-use units::{Duration, Instant};
+use units::{Duration, HostShares, Instant};
 
 use super::connections::{Patience, reason_of_failure, reason_of_own};
 use super::error::UpError;
@@ -62,6 +62,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHARING: Duration = Duration::from_millis(100);
 /// Packets read from a device before connections have their turn.
 const PACKETS: usize = 256;
+/// Joined connections have a quarter of this process's descriptors, two each. Beyond that whoever
+/// has the most loses its oldest.
+const DESCRIPTORS_FOR_ONE: u64 = 8;
+/// A host with so many joined connections or fewer is one of many.
+const FEW_JOINED: usize = 8;
 /// The most that the kernel may keep for one leg each way.
 const MOST_BUFFER: u64 = 64 << 20;
 
@@ -203,7 +208,7 @@ struct Opening {
 
 enum Connection {
     Opening(Box<Opening>),
-    Joined { pair: Box<Pair>, link: usize, leg: usize },
+    Joined { pair: Box<Pair>, link: usize, leg: usize, client: IpAddr },
 }
 
 struct Engine {
@@ -219,6 +224,10 @@ struct Engine {
     links: Vec<Link>,
     connections: BTreeMap<u64, Connection>,
     openings: Openings,
+    /// The connections that are joined, by their clients.
+    joined: HostShares<u64>,
+    /// Of them, the most.
+    most_joined: usize,
     /// Both ends were relayed, or a reset is to be, and the kernel still has bytes of before: it
     /// would lose them to the reset, or with the interception. They are kept while hosts take them.
     closing: BTreeMap<u64, Patience>,
@@ -239,6 +248,7 @@ impl Engine {
         (news, drains): (Waker, Arc<AtomicBool>),
     ) -> Result<Engine, OsError> {
         let poller = Poller::new()?;
+        let most_joined = (os::proc::raise_descriptor_limit()? / DESCRIPTORS_FOR_ONE) as usize;
         let marked = TcpOptions { mark: Some(LEG), ..TcpOptions::default() };
         let listeners = Listeners::open(&marked, [LISTENER_V4, LISTENER_V6])?;
         let links: Vec<Link> = config.split.iter().cloned().map(Link::new).collect();
@@ -265,6 +275,8 @@ impl Engine {
             links,
             connections: BTreeMap::new(),
             openings: Openings::new(),
+            joined: HostShares::new(FEW_JOINED),
+            most_joined,
             closing: BTreeMap::new(),
             queue: VecDeque::new(),
             next: 0,
@@ -487,7 +499,8 @@ impl Engine {
             Connection::Opening(opening) => {
                 self.openings.remove(&opening.ends);
             }
-            Connection::Joined { link, .. } => {
+            Connection::Joined { link, client, .. } => {
+                self.joined.remove(*client, &id);
                 self.closing.remove(&id);
                 self.links[*link].sharing.remove(id);
                 self.links[*link].counters.open.fetch_sub(1, Ordering::SeqCst);
@@ -519,7 +532,7 @@ impl Engine {
     /// Joins the client to the server of the opening.
     fn join(&mut self, id: u64, client: Stream) {
         let Some(Connection::Opening(opening)) = self.forget(id) else { return };
-        let Opening { server, link, inward, .. } = *opening;
+        let Opening { ends, server, link, inward, .. } = *opening;
         let leg = usize::from(!inward);
         if inward {
             // Its SYN had the metrics by the listener's mark.
@@ -531,7 +544,14 @@ impl Engine {
         }
         let pair = Box::new(Pair::new(client, server));
         let _ = pair.sides[leg].stream.set_pace(self.links[link].sharing.pace());
-        self.connections.insert(id, Connection::Joined { pair, link, leg });
+        let client = ends.0.ip();
+        if self.joined.len() >= self.most_joined
+            && let Some(displaced) = self.joined.gives_way_to(client).copied()
+        {
+            self.forget(displaced);
+        }
+        self.joined.add(client, id);
+        self.connections.insert(id, Connection::Joined { pair, link, leg, client });
         let counters = &self.links[link].counters;
         counters.open.fetch_add(1, Ordering::SeqCst);
         counters.total.fetch_add(1, Ordering::Relaxed);
@@ -550,7 +570,8 @@ impl Engine {
     fn work(&mut self, now: Instant) {
         for _ in 0..self.queue.len() {
             let Some(id) = self.queue.pop_front() else { break };
-            let Some(Connection::Joined { pair, link, leg }) = self.connections.get_mut(&id) else {
+            let Some(Connection::Joined { pair, link, leg, .. }) = self.connections.get_mut(&id)
+            else {
                 continue;
             };
             pair.queued = false;

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -61,6 +61,11 @@ struct Alone {
 
 impl Alone {
     fn start(world: &World, ns: &NetNs, text: &str) -> Alone {
+        Alone::start_by("", world, ns, text)
+    }
+
+    /// By a command that changes what it may have.
+    fn start_by(command: &str, world: &World, ns: &NetNs, text: &str) -> Alone {
         let dir = world.dir("alone");
         let (file, log) = (dir.join("alone.toml"), dir.join("log"));
         let admin = format!("[node]\nadmin = {:?}\n", dir.join("admin").display().to_string());
@@ -68,7 +73,7 @@ impl Alone {
         fs::write(&file, text).expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("permissions");
         let bentpipe = env!("CARGO_BIN_EXE_bentpipe");
-        let own = format!("env STATE_DIRECTORY={}", dir.display());
+        let own = format!("{command} env STATE_DIRECTORY={}", dir.display());
         let program =
             Daemon::start(ns, &format!("{own} {bentpipe} -v up {}", file.display()), &log);
         let alone = Alone { program, log };
@@ -213,6 +218,37 @@ fn a_transfer_goes_on_while_the_gateway_ends() {
         got.extend(rest);
         assert!(got == bytes && end == End::Clean, "{} bytes, {end:?}", got.len());
     });
+}
+
+#[test]
+fn a_host_with_all_the_connections_there_are_leaves_room_for_another() {
+    if !root() {
+        return;
+    }
+    let world = network(Plan::default());
+    let link = "send = \"20Mbit\", receive = \"20Mbit\", delay = \"10ms\"";
+    let text = with_link(link);
+    // Of 320 descriptors 40 connections may have a quarter.
+    let few = "prlimit --nofile=320:320";
+    let alone = Alone::start_by(few, &world, &world.gwa, &text);
+    let (v4, v6) = (listen(&world.server, SERVER), listen(&world.server, SERVER_V6));
+    let mut of_one: Vec<_> = (0..40).map(|_| joined(&world.client, &v4)).collect();
+    let talk = |(near, far): &mut (TcpStream, TcpStream)| {
+        near.write_all(b"there?").expect("it is taken");
+        expect(far, b"there?");
+    };
+    talk(&mut of_one[0]);
+    // A host of another network.
+    let mut of_other = joined(&world.client, &v6);
+    talk(&mut of_other);
+    let (near, far) = &mut of_one[0];
+    assert_eq!((read_to_end(near).1, read_to_end(far).1), (End::Reset, End::Reset));
+    // One more of the host's own costs it another.
+    talk(&mut joined(&world.client, &v4));
+    assert_eq!(read_to_end(&mut of_one[1].0).1, End::Reset);
+    of_one[2..].iter_mut().for_each(talk);
+    talk(&mut of_other);
+    drop(alone);
 }
 
 #[test]
