@@ -18,13 +18,18 @@ impl Driver {
     /// When [`Driver::follow_silence`] is to be called.
     pub(super) fn silence_timeout(&self) -> Option<Instant> {
         self.intercept.as_ref()?;
-        self.mending.next(self.everyone.due())
+        let listens = self.mending.listens_at();
+        self.mending.next(self.everyone.due()).into_iter().chain(listens).min()
     }
 
     /// Opens the routes to peers that have not answered for a while and whose traffic may
     /// go in clear, and takes back those to peers that answer again.
     pub(super) fn follow_silence(&mut self, now: Instant) {
-        if self.silence_timeout().is_none_or(|at| at > now) {
+        if self.mending.listens_again(now) {
+            self.watch_interception();
+        }
+        let due = self.intercept.as_ref().and_then(|_| self.mending.next(self.everyone.due()));
+        if due.is_none_or(|at| at > now) {
             return;
         }
         let before: Vec<bool> = self.everyone.iter().map(|p| p.clear.is()).collect();
@@ -88,10 +93,9 @@ impl Driver {
         match intercept.repair() {
             Ok(Repaired::Child) => {
                 crate::log!(Warn, "a helper of the interception died and was started again");
-                self.watch_interception();
+                self.listen_later(now);
             }
-            // What listens is another after some changes.
-            Ok(Repaired::Nothing) => self.watch_interception(),
+            Ok(Repaired::Nothing) => self.listen_later(now),
             Ok(Repaired::PutBack(removed)) => self.on_rival(now, removed),
             Err(e) => {
                 crate::log!(Error, "interception cannot be mended", error = e);
@@ -111,12 +115,20 @@ impl Driver {
             removed = removed
         );
         if !self.mending.on_rival(now) {
-            self.watch_interception();
+            self.listen_later(now);
             return;
         }
         if let Some(intercept) = &self.intercept {
             let _ = self.shard.poller.remove(intercept);
         }
+    }
+
+    /// The poller tells nothing of the interception for a while; the system keeps its news.
+    fn listen_later(&mut self, now: Instant) {
+        if let Some(intercept) = &self.intercept {
+            let _ = self.shard.poller.remove(intercept);
+        }
+        self.mending.on_looked(now, self.shard.clock.now());
     }
 
     /// Its helpers are others after each change.

@@ -9,6 +9,8 @@ use units::{Duration, Instant};
 const SPACING: Duration = Duration::from_secs(1);
 /// The longest pause before a change that failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Between two looks at what there is, so many times what one took.
+const PAUSE: u64 = 4;
 /// Who removes rules again so soon does so all the time.
 const RIVALRY: Duration = Duration::from_secs(10);
 
@@ -27,6 +29,8 @@ pub struct Mending {
     changed_at: Instant,
     /// A change that failed.
     again: Option<Again>,
+    /// When what the system tells is listened to again.
+    listens_at: Option<Instant>,
     /// When rules and routes were put back last that another program had removed, and the pause
     /// that this called for.
     put_back: (Instant, Duration),
@@ -38,6 +42,23 @@ impl Mending {
         let due = due.map(|at| at.max(self.changed_at + SPACING));
         // Whatever is due fails like the change before it.
         self.again.as_ref().map(|again| again.at).or(due)
+    }
+
+    /// What the system told was looked into from `began` to `now`. A look runs `ip` a few times
+    /// and takes seconds where a full table of routes is: addresses that change all the time may
+    /// take a fifth of this thread with it, and what is told meanwhile waits.
+    pub fn on_looked(&mut self, began: Instant, now: Instant) {
+        self.listens_at = Some(now + now.since(began).times(PAUSE));
+    }
+
+    /// When to listen again to what the system tells; `None`: one does.
+    pub fn listens_at(&self) -> Option<Instant> {
+        self.listens_at
+    }
+
+    /// Is it time to? Then it is done.
+    pub fn listens_again(&mut self, now: Instant) -> bool {
+        self.listens_at.take_if(|at| *at <= now).is_some()
     }
 
     /// When a change that failed is to be tried again.
@@ -82,5 +103,28 @@ impl Mending {
             self.again = Some(Again { at: now + pause, pause, why });
         }
         again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_into_news_that_come_all_the_time_take_a_fifth_of_it() {
+        let took = Duration::from_millis(100);
+        let (mut mending, mut now, mut looks) = (Mending::default(), Instant::ZERO, 0);
+        while now < Instant::ZERO + Duration::from_secs(10) {
+            if mending.listens_at().is_none() || mending.listens_again(now) {
+                looks += 1;
+                mending.on_looked(now, now + took);
+                now += took;
+            }
+            now += Duration::from_millis(1);
+        }
+        assert!((18..=20).contains(&looks), "{looks} of 100 ms in 10 s");
+        // After a quiet while the next are looked into at once.
+        assert!(mending.listens_again(now + Duration::from_secs(1)));
+        assert_eq!(mending.listens_at(), None);
     }
 }
