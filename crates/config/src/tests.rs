@@ -454,6 +454,7 @@ fn classes_and_rules_are_read_and_checked() {
     assert_says(&rule("class = \"bulk\"\ndeadline = \"2s\""), &["is gone", "leave it out"]);
     assert_says(&class("share = 4"), &["has no name"]);
     assert_says(&class("name = \"v\"\nhold = \"21ms\""), &["longer than 20ms"]);
+    assert_says(&class("name = \"v\"\ncap = \"0bit\""), &["is a rate of 0", "for no cap"]);
     assert_says(&class("name = \"v\"\nshare = 0"), &["percent from 1 to 99"]);
     assert_says(&class("name = \"interactive\"\nshare = 5"), &["goes first and has no share"]);
     let twice = "name = \"v\"\nshare = 60\n[[peer.class]]\nname = \"w\"\nshare = 60";

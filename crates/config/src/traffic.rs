@@ -83,6 +83,18 @@ pub(super) fn read(section: &mut Section<'_>, carriers: &[&str]) -> (Traffic, Ve
     (traffic, services)
 }
 
+/// `cap`: at a rate of 0 a class would get its first packet and never another.
+fn read_cap(section: &mut Section<'_>) -> Option<At<BitRate>> {
+    let cap = section.get::<BitRate>("cap")?;
+    if cap.value == BitRate::from_bps(0) {
+        let message = format!("cap in {} is a rate of 0", section.title());
+        let help = "write a rate of at least 1bit a second, or leave the key out for no cap";
+        section.problems().add(Problem::at(cap.span, message).help(help));
+        return None;
+    }
+    Some(cap)
+}
+
 fn read_class(mut section: Section<'_>, traffic: &mut Traffic, carriers: &[&str]) {
     let name = section.get::<String>("name");
     if !section.has("name") {
@@ -92,7 +104,7 @@ fn read_class(mut section: Section<'_>, traffic: &mut Traffic, carriers: &[&str]
         section.set_title(format!("class \"{}\"", name.value));
     }
     let share = section.number("share", 1..=99, "percent");
-    let cap = section.get::<BitRate>("cap");
+    let cap = read_cap(&mut section);
     let hold = read_hold(&mut section);
     let carriers = read_carriers(&mut section, carriers);
     let compress = section.word("compress", &COMPRESS);
