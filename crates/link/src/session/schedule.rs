@@ -151,19 +151,25 @@ impl Schedule {
             quantum: i64::from(packet),
             last: None,
         };
-        schedule.set_classes(config);
+        schedule.set_classes(Instant::ZERO, config);
         schedule
     }
 
     /// Changes what classes may have; what waits in one that is gone still leaves.
-    pub fn set_classes(&mut self, config: &[ClassConfig]) {
+    pub fn set_classes(&mut self, now: Instant, config: &[ClassConfig]) {
         let weights = weights(config);
         while self.classes.len() < weights.len() {
             self.classes.push(Class::default());
         }
         for (i, class) in self.classes.iter_mut().enumerate() {
             class.weight = weights.get(i).copied().unwrap_or(1);
-            class.cap = config.get(i).and_then(|c| c.cap);
+            let cap = config.get(i).and_then(|c| c.cap);
+            if let (Some(before), Some(cap)) = (class.cap, cap) {
+                // What it sent beyond its cap is paid at the new one.
+                let owed = before.bytes_in(class.free_at.since(now));
+                class.free_at = class.free_at.min(now + cap.time_for(owed));
+            }
+            class.cap = cap;
             class.hold = config.get(i).and_then(|c| c.hold).unwrap_or(Duration::ZERO);
         }
         let chosen = |id: ClassId| config.get(id.index()).is_some_and(|c| c.share.is_some());

@@ -325,7 +325,7 @@ impl Session {
 
     /// Changes what classes may have of the link ([`LinkConfig::classes`]).
     pub fn set_classes(&mut self, now: Instant, classes: &[ClassConfig]) {
-        self.schedule.set_classes(classes);
+        self.schedule.set_classes(now, classes);
         self.config.classes = classes.to_vec();
         self.follow_paths(now);
     }

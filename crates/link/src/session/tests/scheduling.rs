@@ -207,6 +207,23 @@ fn a_cap_holds_where_nothing_else_waits() {
 }
 
 #[test]
+fn what_a_class_owes_is_paid_at_the_cap_that_it_gets() {
+    let mut classes = vec![ClassConfig::default(); 4];
+    classes[2].cap = Some(BitRate::from_bps(1));
+    let mut w = World::new(37, CLEAN, LinkConfig { classes: classes.clone(), ..config() });
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
+    feeder.left.insert(id, FOREVER);
+    // One packet, for which it would have to wait some hours.
+    let alone = run(&mut w, &mut feeder, &mut drain, Duration::from_secs(20))[0];
+    assert!(alone < 2_000, "{alone} bytes");
+    classes[2].cap = Some(BitRate::from_mbps(1));
+    w.sides[0].set_classes(w.now, &classes);
+    let then = run(&mut w, &mut feeder, &mut drain, Duration::from_secs(20))[0];
+    assert!(then > 2_000_000, "{then} bytes");
+}
+
+#[test]
 fn a_host_with_nine_transfers_has_no_more_than_one_with_a_single_one() {
     for loss in [0.0, 0.01] {
         let mut w = World::new(34, Pipe { loss, ..CLEAN }, config());
