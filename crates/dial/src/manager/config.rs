@@ -8,6 +8,11 @@ use crate::money::{Currency, Money};
 use crate::rules::Rules;
 use crate::tariff::Tariff;
 
+/// A longest call has to leave the peer the time to answer.
+const SHORTEST_CALL: Duration = Duration::from_secs(1);
+/// No modem has a call sooner.
+const SHORTEST_SETUP: Duration = Duration::from_secs(1);
+
 /// A carrier of a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CarrierConfig {
@@ -197,6 +202,20 @@ impl ManagerConfig {
             if carrier.max_call.is_some_and(|most| most < carrier.min_call) {
                 return Err(format!(
                     "carrier \"{name}\": a call's shortest length is above its longest; swap them"
+                ));
+            }
+            if let Some(most) = carrier.max_call.filter(|most| *most < SHORTEST_CALL) {
+                return Err(format!(
+                    "carrier \"{name}\": calls of at most {most} would end before they carry \
+                     anything, and be paid; give `max_call` {SHORTEST_CALL} or more, or leave it \
+                     out for no limit"
+                ));
+            }
+            if carrier.dial_timeout < SHORTEST_SETUP {
+                return Err(format!(
+                    "carrier \"{name}\": a call that has to stand within {} never does; give it {} \
+                     or more, or leave `setup` out for two minutes",
+                    carrier.dial_timeout, SHORTEST_SETUP
                 ));
             }
             if carrier.redial.attempts == 0 || carrier.redial.per_hour == 0 {

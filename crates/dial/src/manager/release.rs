@@ -102,7 +102,12 @@ impl Manager {
             return None;
         }
         let line = &mut self.lines[at];
-        line.not_before = now + line.config.redial.first;
+        if matches!(line.state, State::Rising { .. }) {
+            // It carried nothing: another that is as short would not, either.
+            line.note_failure(now);
+        } else {
+            line.not_before = now + line.config.redial.first;
+        }
         Some(DownCause::MaxCall)
     }
 

@@ -244,6 +244,29 @@ fn calls_have_a_shortest_and_a_longest_length() {
 }
 
 #[test]
+fn calls_that_end_before_the_peer_is_there_have_failed() {
+    let modem = CarrierConfig {
+        max_call: Some(seconds(2)),
+        ..CarrierConfig::new("inmarsat", true, per_minute())
+    };
+    let mut bench = Bench::new(ManagerConfig::new("shore", vec![modem], rules()));
+    bench.waits(1, &ssh(), 100);
+    let mut calls = 0;
+    for _ in 0..3_600 {
+        bench.pass(seconds(1));
+        if !bench.dialled().is_empty() {
+            calls += 1;
+            bench.connected(A);
+            bench.pass(seconds(2));
+            assert_eq!(bench.hung_up(), [(0, DownCause::MaxCall)]);
+            bench.ended(A, "hung up from here");
+        }
+    }
+    // Eight, and a rest of half an hour.
+    assert!((8..=16).contains(&calls), "{calls} calls in an hour, and none carried anything");
+}
+
+#[test]
 fn orders_come_before_rules() {
     let mut bench = Bench::new(one_modem());
     bench.says(Command::Hold);

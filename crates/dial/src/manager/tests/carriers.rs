@@ -287,6 +287,14 @@ fn a_configuration_that_cannot_work_is_refused_with_the_mend() {
     lengths.carriers[0].min_call = seconds(9);
     lengths.carriers[0].max_call = Some(seconds(8));
     assert!(says(lengths).contains("swap them"));
+    for most in [seconds(0), Duration::from_millis(999)] {
+        let mut paid_for_nothing = one_modem();
+        paid_for_nothing.carriers[0].max_call = Some(most);
+        assert!(says(paid_for_nothing).contains("leave it out for no limit"));
+    }
+    let mut hasty = one_modem();
+    hasty.carriers[0].dial_timeout = seconds(0);
+    assert!(says(hasty).contains("leave `setup` out for two minutes"));
     let mut rule = Rule::new("bulk", Match::default(), Action::Raise);
     rule.carriers = vec!["lte".into()];
     let rules = Rules::new(vec![rule], Vec::new(), Action::Raise).unwrap();
