@@ -17,6 +17,9 @@ use crate::sys::{self, check, check_len, retry};
 /// The longest name of an interface (`IFNAMSIZ` less the closing zero).
 pub const MAX_NAME: usize = libc::IFNAMSIZ - 1;
 
+/// Packets to neighbours, passed over in one call at most.
+const PASSED_OVER: usize = 64;
+
 /// Why a packet was not moved.
 #[derive(Debug)]
 pub enum TunError {
@@ -103,10 +106,12 @@ impl Tun {
     /// Reads one packet that the kernel routed into the device; its length. A packet
     /// longer than `buf` is cut off, so give it at least the MTU. What the kernel says
     /// to its neighbours on a link of its own (multicast reports) is left out: there are
-    /// no neighbours here.
+    /// no neighbours here. After [`PASSED_OVER`] of these in a row the answer is
+    /// [`TunError::Blocked`]: any program may send them, and a level-triggered poller tells of
+    /// the rest.
     pub fn read(&self, buf: &mut [u8]) -> Result<usize, TunError> {
         let fd = self.fd.as_raw_fd();
-        loop {
+        for _ in 0..=PASSED_OVER {
             let (ptr, len) = (buf.as_mut_ptr().cast(), buf.len());
             // SAFETY: pointer and length describe `buf`.
             let n = retry(|| check_len(unsafe { libc::read(fd, ptr, len) }))?;
@@ -114,6 +119,7 @@ impl Tun {
                 return Ok(n);
             }
         }
+        Err(TunError::Blocked)
     }
 
     /// Hands one whole packet to the kernel as if the device had received it.

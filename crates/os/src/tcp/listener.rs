@@ -24,6 +24,9 @@ pub struct Accepted {
     pub server: SocketAddr,
 }
 
+/// Connections that nobody meant, passed over in one call at most.
+const PASSED_OVER: usize = 64;
+
 /// A listening socket, non-blocking.
 #[derive(Debug)]
 pub struct Listener {
@@ -82,9 +85,11 @@ impl Listener {
     /// stop watching until a connection has ended.
     ///
     /// A connection that ended before it was accepted is passed over. A transparent
-    /// listener resets what was addressed to itself: nobody there can be meant.
+    /// listener resets what was addressed to itself: nobody there can be meant. After
+    /// [`PASSED_OVER`] of either in a row the answer is `WouldBlock`, so that a program that
+    /// connects all the time does not keep the caller: a level-triggered poller tells of the rest.
     pub fn accept(&self) -> io::Result<Accepted> {
-        loop {
+        for _ in 0..=PASSED_OVER {
             let (stream, client) = match retry(|| self.accept_one()) {
                 Err(e) if is_over(&e) => continue,
                 other => other?,
@@ -94,6 +99,7 @@ impl Listener {
                 return Ok(Accepted { stream, client, server });
             }
         }
+        Err(io::ErrorKind::WouldBlock.into())
     }
 
     fn accept_one(&self) -> io::Result<(Stream, SocketAddr)> {

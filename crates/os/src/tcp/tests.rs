@@ -193,6 +193,29 @@ fn a_transparent_listener_resets_what_was_meant_for_itself() {
 }
 
 #[test]
+fn connections_that_nobody_meant_do_not_keep_the_caller() {
+    let options = TcpOptions::default();
+    let listener = match TransparentListener::bind(0, &options) {
+        Err(e) if e.errno() == Some(libc::EPERM) => return,
+        other => other.unwrap(),
+    };
+    let here = to(listener.v4.local_addr(), &options);
+    let clients: Vec<Stream> = (0..100).map(|_| connect(&here).unwrap()).collect();
+    for client in &clients {
+        wait_for(client, Interest::WRITE);
+    }
+    let is_reset = |client: &Stream| client.outcome().is_err();
+    assert_eq!(listener.v4.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    let after_one = clients.iter().filter(|c| is_reset(c)).count();
+    assert!((1..100).contains(&after_one), "{after_one} of 100 at once");
+    // The poller tells of the rest.
+    wait_for(&listener.v4, Interest::READ);
+    assert_eq!(listener.v4.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    let rest = clients.iter().filter(|c| is_reset(c)).count();
+    assert_eq!(after_one + rest, 100);
+}
+
+#[test]
 fn the_round_trip_time_is_measured_and_the_source_port_chosen_late() {
     let (client, server) = pair();
     client.write(b"x").unwrap();

@@ -49,6 +49,31 @@ fn packets_pass_both_ways_and_nothing_else_does() {
 }
 
 #[test]
+fn packets_to_neighbours_do_not_keep_the_reader() {
+    if !root_alone() {
+        return;
+    }
+    let ns = NetNs::unique("ostest", "tun").unwrap();
+    ns.run(|| {
+        let tun = Tun::open("bpt2", 1500).unwrap();
+        ns.address("bpt2", "10.8.0.1/24").unwrap();
+        ns.ip("route add 224.0.0.0/24 dev bpt2").unwrap();
+        let host = UdpSocket::bind("10.8.0.1:0").unwrap();
+        for _ in 0..100 {
+            host.send_to(b"hello", "224.0.0.251:5353").unwrap();
+        }
+        host.send_to(b"there", "10.8.0.2:9").unwrap();
+        let mut buf = [0; 2000];
+        assert!(matches!(tun.read(&mut buf), Err(TunError::Blocked)), "100 at once");
+        let mut poller = Poller::new().unwrap();
+        poller.add(&tun, 1, Interest::READ).unwrap();
+        poller.wait(&mut Events::with_capacity(1), Some(Duration::from_secs(10))).unwrap();
+        let n = tun.read(&mut buf).unwrap();
+        assert!(buf[..n].ends_with(b"there"));
+    });
+}
+
+#[test]
 fn the_device_has_its_mtu_and_no_strict_filter_and_dies_with_its_descriptor() {
     if !root_alone() {
         return;
