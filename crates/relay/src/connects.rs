@@ -300,12 +300,16 @@ pub(crate) struct Asked {
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     by: BTreeMap<PeerId, VecDeque<Asked>>,
+    count: usize,
+    /// How many [`Held::retain`] left the last time.
+    left: usize,
     again: Option<Instant>,
 }
 
 impl Held {
     pub fn push(&mut self, now: Instant, peer: PeerId, asked: Asked) {
         self.by.entry(peer).or_default().push_back(asked);
+        self.count += 1;
         self.again.get_or_insert(now + AGAIN);
     }
 
@@ -324,6 +328,7 @@ impl Held {
             due.extend(asked.drain(..asked.len().min(AT_A_TIME)).map(|a| (*peer, a)));
             !asked.is_empty()
         });
+        self.count -= due.len();
         self.again = (!self.by.is_empty()).then_some(now + AGAIN);
         due
     }
@@ -331,6 +336,14 @@ impl Held {
     /// Drops those that nobody wants any more.
     pub fn retain(&mut self, exists: impl Fn(Caller) -> bool) {
         self.by.values_mut().for_each(|asked| asked.retain(|a| exists(a.caller)));
+        self.count = self.by.values().map(VecDeque::len).sum();
+        self.left = self.count;
+    }
+
+    /// Are there twice as many as [`Held::retain`] left? Before that it finds too few to be worth
+    /// a walk through all.
+    pub fn has_doubled(&self) -> bool {
+        self.count >= 2 * self.left
     }
 
     /// How many there are of a peer.

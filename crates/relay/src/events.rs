@@ -171,7 +171,7 @@ impl Relay {
             };
         }
         // Of those that are over already nothing is kept for long.
-        if self.held.len(peer) > 2 * self.flows.len() + 64 {
+        if self.held.len(peer) > 2 * self.flows.len() + 64 && self.held.has_doubled() {
             let mut held = std::mem::take(&mut self.held);
             // Services are answered in their turn.
             held.retain(|caller| matches!(caller, Caller::Service(_)) || self.is_wanted(caller));

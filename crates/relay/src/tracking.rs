@@ -51,6 +51,8 @@ const UDP_STREAM: Duration = Duration::from_secs(2);
 /// How long nothing begins where a peer may not go any more: most of what goes on both ways
 /// says something.
 const SILENCE: Duration = Duration::from_secs(5);
+/// Flows that are over, met and taken out by one later fragment at most.
+const WALKED: usize = 64;
 /// No flow.
 const NONE: u32 = u32::MAX;
 
@@ -251,8 +253,16 @@ impl Tracking {
                     protocol: upper.protocol,
                     ports: (port, port),
                 };
-                let all = self.by_key.range(key(0)..=key(u16::MAX));
-                all.into_iter().any(|(_, at)| !self.is_over(now, *at))
+                // Those that are over go, a few each time: they are not walked again and again.
+                let between = key(0)..=key(u16::MAX);
+                for _ in 0..WALKED {
+                    let Some((_, &at)) = self.by_key.range(between.clone()).next() else { break };
+                    if !self.is_over(now, at) {
+                        return true;
+                    }
+                    self.remove(at);
+                }
+                false
             }
         }
     }

@@ -226,6 +226,27 @@ fn a_host_that_scans_leaves_the_others_their_half() {
     assert!(p.places() < 20_000, "{} places", p.places());
 }
 
+#[test]
+fn what_waits_is_not_walked_for_each_that_comes() {
+    let mut held = Held::default();
+    let walked = std::cell::Cell::new(0);
+    for n in 0..4_000 {
+        let caller = Caller::Service(ConnectId::from_u64(n));
+        let target = origin(1, 1, 443).target;
+        if held.len(PEER) > 64 && held.has_doubled() {
+            held.retain(|_| {
+                walked.set(walked.get() + 1);
+                true
+            });
+        }
+        let (source, client, since) = (None, None, Instant::ZERO);
+        held.push(since, PEER, Asked { caller, target, source, client, since });
+    }
+    assert!(walked.get() <= 8_000, "{} walked", walked.get());
+    let due = held.take_due(Instant::ZERO + Duration::from_secs(1));
+    assert_eq!(held.count, 4_000 - due.len());
+}
+
 /// A zone may have as many names as it likes for one victim.
 #[test]
 fn names_count_by_the_address_that_they_lead_to() {

@@ -155,6 +155,26 @@ fn later_fragments_pass_between_addresses_that_talk() {
 }
 
 #[test]
+fn later_fragments_do_not_walk_flows_that_are_over_again_and_again() {
+    let [here, there] = PAIRS[0].map(ip);
+    let mut fragment = udp((there, 53), (here, 5000));
+    fragment[6..8].copy_from_slice(&(100u16 | 0x2000).to_be_bytes());
+    let mut t = Tracking::default();
+    for port in 1..=1000 {
+        t.on_sent(at(0), PEER, &udp((here, 5000), (there, port)));
+    }
+    t.on_sent(at(40), PEER, &udp((here, 5001), (there, 53)));
+    let before = t.by_key.len();
+    assert!(before > 900, "{before} are there");
+    let mut tried = 0;
+    while !t.is_answer(at(41), PEER, &fragment) {
+        tried += 1;
+        assert!(t.by_key.len() <= before - 64 * tried, "each takes some of them out");
+    }
+    assert!(tried > 1 && t.by_key.len() < 64, "{tried} walks, {} left", t.by_key.len());
+}
+
+#[test]
 fn extension_headers_are_looked_through() {
     let [here, there] = PAIRS[1].map(ip);
     let ports = [0x13, 0x88, 0, 53, 0, 12, 0, 0];
