@@ -11,7 +11,8 @@ use link::wire::Target;
 use crate::flows::Flows;
 use crate::{Bytes, FlowId};
 
-/// Flows that wait to be told; what others move meanwhile is told with their next bytes.
+/// Flows that wait to be told; what others move meanwhile is told with their next bytes. Ends are
+/// always told: there is nothing after them.
 const MOST: usize = 4096;
 
 /// What a flow moved since it was told last.
@@ -59,7 +60,7 @@ impl Moving {
             return;
         }
         let (Some(f), Some(life)) = (flows.get(flow), flows.life(flow)) else { return };
-        if self.watched.contains(&f.peer) && self.waiting.len() < MOST {
+        if self.watched.contains(&f.peer) && (self.waiting.len() < MOST || closed) {
             let moved = Moved {
                 peer: f.peer,
                 host: f.kind.host,
@@ -75,5 +76,37 @@ impl Moving {
 
     pub fn pop(&mut self) -> Option<(FlowId, Moved)> {
         self.waiting.pop_first()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use link::wire::StreamId;
+    use units::Instant;
+
+    use super::*;
+    use crate::Policy;
+    use crate::flows::Flow;
+    use crate::gateways::PEER;
+
+    #[test]
+    fn the_end_of_every_flow_is_told() {
+        let (mut flows, mut moving) = (Flows::default(), Moving::default());
+        moving.watch(PEER, true);
+        let target = Target::Address(([10, 2, 0, 2], 443).into());
+        let origin = link::wire::Origin { client: None, target: target.clone(), dscp: 0 };
+        let kind = Policy::default().kind(&origin, true);
+        let (stream, moved) = (StreamId(0), Instant::ZERO);
+        let flow = Flow { peer: PEER, session: 0, stream, kind, moved, to: None };
+        let all: Vec<FlowId> =
+            (0..5_000).map(|_| flows.insert(flow.clone(), target.clone())).collect();
+        for flow in &all {
+            moving.note(&flows, *flow, Bytes::default(), false);
+        }
+        for flow in &all {
+            moving.note(&flows, *flow, Bytes::default(), true);
+        }
+        let told = std::iter::from_fn(|| moving.pop()).filter(|(_, moved)| moved.closed).count();
+        assert_eq!(told, all.len());
     }
 }
