@@ -121,6 +121,26 @@ fn a_server_that_resets_once_all_is_acknowledged_loses_nothing_on_a_slow_link() 
 }
 
 #[test]
+fn a_gateway_that_is_stopped_waits_for_the_last_bytes_of_a_connection_that_has_ended() {
+    if !root() {
+        return;
+    }
+    let mut world = World::new();
+    let (mut near, far) = joined(&world.client, &listen(&world.server, SERVER));
+    SockRef::from(&near).set_recv_buffer_size(4096).unwrap();
+    near.shutdown(Shutdown::Write).unwrap();
+    let answer = pattern(8, 60_000);
+    send_all(&far, answer.clone()).join().unwrap().unwrap();
+    // Both ends were relayed; a part of the bytes is still with the gateway's system.
+    world.wait_until_no_streams();
+    world.a.signal("TERM");
+    thread::sleep(Duration::from_secs(1));
+    let (got, end) = read_to_end(&mut near);
+    assert!(got == answer && end == End::Clean, "{} bytes, {end:?}", got.len());
+    assert!(world.a.wait_until_ended().success());
+}
+
+#[test]
 fn a_client_that_resets_resets_the_server() {
     if !root() {
         return;
