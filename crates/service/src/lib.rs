@@ -28,6 +28,7 @@ pub mod carry;
 mod client;
 pub mod message;
 pub mod packet;
+pub mod quota;
 
 pub use client::{Client, Delivery, Error, Takes, close_in_order, room};
 pub use message::{Event, Reason, Request};
