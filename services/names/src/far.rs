@@ -4,8 +4,9 @@ mod ahead;
 mod together;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use service::quota::Quota;
 use units::{Shares, is_private};
 
 use crate::cache::{Cache, Found};
@@ -25,9 +26,8 @@ const MOST_QUESTIONS: usize = 32;
 const LATELY: u64 = 60_000;
 const MOST_KINDS: usize = 3;
 const MOST_BROUGHT: usize = 8;
-/// Questions that are open at servers. A peer has no more of them than are free, and a host no more
-/// than the rest that its peer may have: servers that do not answer one are not to keep the others
-/// from asking.
+/// Questions that are open at servers ([`Quota`]), with those that were given up while the gateway
+/// still tries to connect: servers that do not answer one are not to keep the others from asking.
 const MOST_DIALS: usize = 2048;
 /// Bytes of answers that are handed on together. What is more a peer asks for itself: its stream
 /// would not hold it.
@@ -44,7 +44,8 @@ const MOST_PERMITTED: usize = 16_384;
 pub enum Do {
     /// To the half at this peer.
     Send(String, Frame),
-    /// Ask the server for the peer, and call [`Far::on_answer`].
+    /// Ask the server for the peer, and call [`Far::on_answer`], or [`Far::give_up`] and later
+    /// [`Far::on_connect_over`].
     Dial {
         /// Its number.
         dial: u64,
@@ -65,6 +66,10 @@ struct Dial {
     key: Key,
     /// Whose numbers it answers; none: it goes along.
     ids: Vec<u32>,
+    /// When a host asked it first that waits; `None`: its names are not learned.
+    learned: Option<u64>,
+    /// The half that asked is gone: its successor uses the same numbers again.
+    orphan: bool,
 }
 
 /// What a peer's host asked lately.
@@ -86,6 +91,11 @@ struct Permit {
 pub struct Far {
     cache: Cache<(String, Key), String, ()>,
     dials: BTreeMap<u64, Dial>,
+    /// The same, by who asks and what.
+    dialled: BTreeMap<(String, Key), u64>,
+    /// Those that were given up and count until the gateway has answered: the peer and its host.
+    given_up: BTreeMap<u64, (String, IpAddr)>,
+    quota: Quota<IpAddr>,
     last: u64,
     /// The number of the permit that was added last.
     added: u64,
@@ -102,11 +112,14 @@ pub struct Far {
 
 impl Default for Far {
     fn default() -> Far {
-        let (dials, together, ahead, questions) = Default::default();
+        let (dials, dialled, given_up, together, ahead, questions) = Default::default();
         let (permitted, permits_of, out, out_bytes) = Default::default();
         Far {
             cache: Cache::new(MEMORY),
             dials,
+            dialled,
+            given_up,
+            quota: Quota::new(MOST_DIALS),
             last: 0,
             added: 0,
             together,
@@ -140,8 +153,8 @@ impl Far {
             return false;
         }
         let key = (server, query);
-        if waits && message::is_of_browsers(&key.1) {
-            self.together.learn(now, peer, &key);
+        let is_learned = waits && message::is_of_browsers(&key.1);
+        if is_learned {
             self.note(now, peer, client, &key);
         }
         if self.may(now, peer, server)
@@ -154,9 +167,12 @@ impl Far {
                 self.ahead.tell(now, peer, &key, left);
             }
             self.send(peer, Frame::Answer { id, message });
+            if is_learned {
+                self.together.learn(now, now, peer, &key);
+            }
             self.send_along(now, peer, client, &key);
         } else {
-            self.dial(peer, client, key, Some(id));
+            self.dial(peer, client, key, Some(id), is_learned.then_some(now));
         }
         true
     }
@@ -196,7 +212,7 @@ impl Far {
             self.together.follow(now, peer, &leader, &key);
             match self.may(now, peer, key.0) {
                 true => self.send_one_along(now, peer, client, key),
-                false => self.dial(peer, client, key, None),
+                false => self.dial(peer, client, key, None, None),
             }
         }
     }
@@ -225,38 +241,66 @@ impl Far {
         self.out.push(Do::Send(peer.to_owned(), frame));
     }
 
-    fn dial(&mut self, peer: &str, client: SocketAddr, key: Key, id: Option<u32>) {
-        let mut dials = self.dials.values_mut().filter(|dial| dial.peer == peer);
-        if let Some(dial) = dials.find(|dial| dial.key == key) {
+    fn dial(
+        &mut self,
+        peer: &str,
+        client: SocketAddr,
+        key: Key,
+        id: Option<u32>,
+        learned: Option<u64>,
+    ) {
+        let of = (peer.to_owned(), key);
+        let dial = self.dialled.get(&of).and_then(|number| self.dials.get_mut(number));
+        if let Some(dial) = dial {
             if dial.ids.len() < MOST_IDS {
                 dial.ids.extend(id);
+                dial.orphan = false;
+                dial.learned = dial.learned.or(learned);
             } else if let Some(id) = id {
                 self.send(peer, Frame::Failed { id });
             }
-        } else if !self.has_room(peer, client) {
+        } else if !self.quota.has_room(peer, &host(client)) {
             if let Some(id) = id {
                 self.send(peer, Frame::Failed { id });
             }
         } else {
             self.last += 1;
+            let (peer, key) = of.clone();
             let (dial, server, query) = (self.last, key.0, key.1.clone());
             let ids = id.into_iter().collect();
-            self.dials.insert(dial, Dial { peer: peer.to_owned(), client, key, ids });
-            self.out.push(Do::Dial { dial, peer: peer.to_owned(), client, server, query });
+            self.quota.begin(&peer, host(client));
+            self.dialled.insert(of, dial);
+            self.out.push(Do::Dial { dial, peer: peer.clone(), client, server, query });
+            self.dials.insert(dial, Dial { peer, client, key, ids, learned, orphan: false });
         }
     }
 
-    /// May this host of the peer's have one more question open?
-    fn has_room(&self, peer: &str, client: SocketAddr) -> bool {
-        let its = || self.dials.values().filter(|dial| dial.peer == peer);
-        let of_host = its().filter(|dial| host(dial.client) == host(client)).count();
-        let (of_peer, free) = (its().count(), MOST_DIALS - self.dials.len());
-        of_peer < free && of_host < (of_peer + free).div_ceil(2) - of_peer
+    fn remove_dial(&mut self, number: u64) -> Option<Dial> {
+        let dial = self.dials.remove(&number)?;
+        self.dialled.remove(&(dial.peer.clone(), dial.key.clone()));
+        Some(dial)
+    }
+
+    /// The server has had its time, and the gateway still tries to connect to it. The question
+    /// counts as the host's until [`Far::on_connect_over`].
+    pub fn give_up(&mut self, number: u64) {
+        let Some(Dial { peer, client, ids, .. }) = self.remove_dial(number) else { return };
+        ids.into_iter().for_each(|id| self.send(&peer, Frame::Failed { id }));
+        self.given_up.insert(number, (peer, host(client)));
+    }
+
+    /// The gateway tries no longer to connect for a question that was given up.
+    pub fn on_connect_over(&mut self, dial: u64) {
+        if let Some((peer, host)) = self.given_up.remove(&dial) {
+            self.quota.end(&peer, host);
+        }
     }
 
     /// What a server said; `None`: nothing that counts.
     pub fn on_answer(&mut self, now: u64, dial: u64, message: Option<&[u8]>) {
-        let Some(Dial { peer, client, key, ids }) = self.dials.remove(&dial) else { return };
+        let Some(dial) = self.remove_dial(dial) else { return };
+        let Dial { peer, client, key, ids, learned, orphan } = dial;
+        self.quota.end(&peer, host(client));
         let answer = message.and_then(|message| {
             Answer::parse(&key.1, message).or_else(|| Answer::of_failure(&key.1, message))
         });
@@ -275,8 +319,14 @@ impl Far {
             };
             self.send(&peer, frame);
         }
+        if let Some(at) = learned.filter(|_| !answer.is_failure()) {
+            self.together.learn(now, at, &peer, &key);
+        }
         let ttl = answer.ttl;
         self.cache.keep(now, known_by(&peer, &key), (peer.clone(), ()), answer);
+        if orphan {
+            return;
+        }
         if ids.is_empty() {
             self.send_ahead(now, &peer, key, message, ttl);
         } else {
@@ -321,7 +371,7 @@ impl Far {
                 let (message, left) = (answer.aged(Some(age)), answer.ttl - age);
                 self.send_ahead(now, peer, key, message, left);
             }
-            _ => self.dial(peer, client, key, None),
+            _ => self.dial(peer, client, key, None, None),
         }
     }
 
@@ -345,6 +395,11 @@ impl Far {
         self.together.on_lost(peer);
         self.ahead.on_lost(peer);
         self.questions.remove(peer);
+        // N-X-14: who comes next begins to count anew.
+        for dial in self.dials.values_mut().filter(|dial| dial.peer == peer) {
+            dial.ids.clear();
+            (dial.learned, dial.orphan) = (None, true);
+        }
         let its = self.permitted.keys().filter(|(of, _)| of == peer).cloned();
         its.collect::<Vec<_>>().iter().for_each(|key| self.forget_permit(key));
     }

@@ -146,6 +146,8 @@ pub struct Counts {
 pub struct Near {
     cache: Cache<Of, Group, IpAddr>,
     asked: BTreeMap<u32, Asked>,
+    /// The same, by what is asked.
+    asked_of: BTreeMap<Of, u32>,
     asked_by: Shares<Group, IpAddr, u32>,
     late: BTreeMap<u32, Late>,
     /// Until when, by host and server.
@@ -166,11 +168,12 @@ pub struct Near {
 
 impl Default for Near {
     fn default() -> Near {
-        let (asked, asked_by, late, plain, plain_for) = Default::default();
+        let (asked, asked_of, asked_by, late, plain, plain_for) = Default::default();
         let (no_quic, down, silent, paces, counts) = Default::default();
         Near {
             cache: Cache::new(MEMORY),
             asked,
+            asked_of,
             asked_by,
             late,
             plain,
@@ -269,8 +272,7 @@ impl Near {
             Some(_) => self.counts.hits += 1,
             None => self.counts.stale += 1,
         }
-        let is_asked = || self.asked.values().any(|asked| asked.of == of);
-        if soon && !is_asked() && self.asked.len() < MOST_ASKED {
+        if soon && !self.asked_of.contains_key(&of) && self.asked.len() < MOST_ASKED {
             self.counts.prefetched += 1;
             self.ask(now, of, client, None);
         }
@@ -289,12 +291,19 @@ impl Near {
 
     fn remove_asked(&mut self, id: u32) -> Option<Asked> {
         let asked = self.asked.remove(&id)?;
+        self.asked_of.remove(&asked.of);
         self.asked_by.remove(&asked.holder, &id);
         Some(asked)
     }
 
+    fn add_asked(&mut self, id: u32, asked: Asked) {
+        self.asked_by.add(&asked.holder, id, 1);
+        self.asked_of.insert(asked.of.clone(), id);
+        self.asked.insert(id, asked);
+    }
+
     fn wait(&mut self, now: u64, of: Of, waiter: Waiter) {
-        let asked = self.asked.values_mut().find(|asked| asked.of == of);
+        let asked = self.asked_of.get(&of).and_then(|id| self.asked.get_mut(id));
         let Some(asked) = asked else {
             if !self.makes_room(now, waiter.client) {
                 return self.onward(waiter.by, waiter.client, of.1.0, &waiter.bytes);
@@ -320,8 +329,7 @@ impl Near {
         let (id, waits, holder) = (self.last, waiter.is_some(), holder(client));
         let frame = Frame::Ask { id, waits, client, server, query };
         let waiters = waiter.into_iter().collect();
-        self.asked_by.add(&holder, id, 1);
-        self.asked.insert(id, Asked { of, holder, since: now, waiters });
+        self.add_asked(id, Asked { of, holder, since: now, waiters });
         self.out.push(Do::Send(peer, frame));
     }
 
@@ -385,8 +393,7 @@ impl Near {
     /// An answer that nobody waits for, as far as is known.
     fn on_unasked(&mut self, now: u64, of: Of, holder: Holder, answer: Answer) {
         // Who has asked for it meanwhile need not wait for his own answer.
-        let asked = self.asked.iter().find(|(_, asked)| asked.of == of).map(|(id, _)| *id);
-        let asked = asked.and_then(|id| self.remove_asked(id));
+        let asked = self.asked_of.get(&of).copied().and_then(|id| self.remove_asked(id));
         if let Some(asked) = &asked {
             self.answer(&of.0, asked, &answer);
         }
@@ -479,8 +486,7 @@ impl Near {
             if self.serve_stale(now, &asked) {
                 asked.waiters.clear();
             }
-            self.asked_by.add(&asked.holder, id, 1);
-            self.asked.insert(id, asked);
+            self.add_asked(id, asked);
         }
     }
 

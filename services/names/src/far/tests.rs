@@ -412,3 +412,95 @@ fn a_question_that_is_repeated_without_an_end_is_refused_and_not_remembered() {
     }
     assert_eq!((failed, dials), (10_000 - MOST_IDS, 1));
 }
+
+#[test]
+fn a_question_that_was_given_up_is_its_hosts_while_the_gateway_tries_to_connect() {
+    let mut far = Far::default();
+    let mut last = 0;
+    let mut dials = |far: &mut Far, host: u8, count: usize| -> Vec<u64> {
+        for _ in 0..count {
+            last += 1;
+            let (server, query) = key(&format!("n{last}.example"));
+            let client = ([10, 1, 0, host], 4_000).into();
+            far.on_frame(0, "ship", Frame::Ask { id: last, waits: true, client, server, query });
+        }
+        let number = |it: Do| match it {
+            Do::Dial { dial, .. } => Some(dial),
+            Do::Send(..) => None,
+        };
+        far.take().into_iter().filter_map(number).collect()
+    };
+    let first = dials(&mut far, 2, 600);
+    assert_eq!(first.len(), MOST_DIALS / 4);
+    first.iter().for_each(|dial| far.give_up(*dial));
+    let failed = Frame::Failed { id: 1 };
+    assert!(far.take().contains(&Do::Send("ship".into(), failed)), "who waits is told at once");
+    assert!(dials(&mut far, 2, 600).is_empty(), "the gateway still tries for them");
+    assert_eq!(dials(&mut far, 3, 10).len(), 10, "another host asks on");
+    for dial in &first[..20] {
+        far.on_connect_over(*dial);
+        far.on_connect_over(*dial);
+    }
+    // It leaves as many free as it has, beside the other's ten.
+    assert_eq!(dials(&mut far, 2, 600).len(), 15);
+    far.on_answer(1, first[4], Some(&answer(&key("n5.example").1, 300, 1)));
+    assert!(far.take().is_empty(), "it has its answer");
+}
+
+#[test]
+fn questions_without_end_are_learned_by_the_second_and_unanswered_ones_not_at_all() {
+    let mut far = Far::default();
+    for name in ["page.example", "image.example"] {
+        ask(&mut far, 0, "ship", name);
+    }
+    for n in 0..6_000 {
+        let (server, query) = key(&format!("unanswered{n}.example"));
+        far.on_frame(0, "evil", Frame::Ask { id: n, waits: true, client: client(), server, query });
+    }
+    far.take();
+    assert_eq!(far.together.follows, 1, "the image follows the page");
+    for n in 0..6_000 {
+        ask(&mut far, n, "other", &format!("answered{n}.example"));
+    }
+    let most = 7 * together::MOST_LEARNS as usize * together::MOST_RECENT;
+    assert!(far.together.follows <= most, "{} times", far.together.follows);
+    assert_eq!(ask(&mut far, 10_000, "third", "page.example").0.len(), 2, "the image goes along");
+}
+
+#[test]
+fn of_two_questions_the_one_that_was_asked_first_leads_whichever_is_answered_first() {
+    let mut far = Far::default();
+    for (n, name) in ["page.example", "image.example"].into_iter().enumerate() {
+        let (server, query) = key(name);
+        let ask = Frame::Ask { id: 1, waits: true, client: client(), server, query };
+        assert!(far.on_frame(n as u64, "ship", ask));
+    }
+    for (dial, name) in [(2, "image.example"), (1, "page.example")] {
+        far.on_answer(2_000, dial, Some(&answer(&key(name).1, 300, 1)));
+    }
+    far.take();
+    assert_eq!(ask(&mut far, 9_000, "other", "image.example").0.len(), 1);
+    assert_eq!(ask(&mut far, 9_000, "third", "page.example").0.len(), 2);
+}
+
+#[test]
+fn an_answer_for_a_half_that_is_gone_goes_not_to_its_successor_but_is_known() {
+    let mut far = Far::default();
+    let ask_for = |far: &mut Far, id, name| {
+        let (server, query) = key(name);
+        far.on_frame(0, "ship", Frame::Ask { id, waits: true, client: client(), server, query });
+        far.take()
+    };
+    for (id, name) in [(1, "a.example"), (2, "b.example"), (3, "c.example")] {
+        assert_eq!(ask_for(&mut far, id, name).len(), 1);
+    }
+    far.on_lost("ship");
+    far.on_answer(1, 1, Some(&answer(&key("a.example").1, 300, 1)));
+    far.on_answer(1, 2, None);
+    assert_eq!(far.take(), []);
+    assert_eq!(ask(&mut far, 2, "ship", "a.example").1, 0, "it is known");
+    // The successor asks for what is on its way.
+    assert_eq!(ask_for(&mut far, 1, "c.example"), []);
+    far.on_answer(3, 3, Some(&answer(&key("c.example").1, 300, 1)));
+    assert!(matches!(&far.take()[..], [Do::Send(_, Frame::Answer { id: 1, .. })]));
+}

@@ -15,8 +15,12 @@ pub(super) const MOST_FOLLOWERS: usize = 24;
 pub(super) const MOST_LEARNED: usize = 32 << 20;
 /// A question to which no follower was added for so long leads no more, in milliseconds.
 pub(super) const LEADS: u64 = 24 * 3_600_000;
-/// Questions of a peer that are remembered for that.
+/// Questions of a peer that are remembered for that, and how many of them are learned within a
+/// second: each is compared with all that are remembered.
 pub(super) const MOST_RECENT: usize = 32;
+pub(super) const MOST_LEARNS: u32 = 32;
+/// A second, in milliseconds.
+const SECOND: u64 = 1_000;
 /// What a leader and a follower take beside their bytes.
 const OVERHEAD: usize = 200;
 
@@ -30,6 +34,16 @@ struct Leader {
     followers: Vec<(String, Key)>,
 }
 
+/// What a peer asked lately.
+#[derive(Default)]
+struct Recent {
+    /// When, and what.
+    asked: VecDeque<(u64, Key)>,
+    /// When the second began in which so many were learned.
+    began: u64,
+    learns: u32,
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Together {
@@ -39,28 +53,49 @@ pub struct Together {
     /// Bytes that each peer has taught of each leader, by its number.
     taught: Shares<String, (), (u64, String)>,
     last: u64,
-    recent: BTreeMap<String, VecDeque<(u64, Key)>>,
+    recent: BTreeMap<String, Recent>,
+    /// How often something was found to follow something, for tests.
+    #[cfg(test)]
+    pub(super) follows: usize,
 }
 
 impl Together {
-    /// A peer's host asks.
-    pub fn learn(&mut self, now: u64, peer: &str, key: &Key) {
+    /// What a peer's host asked at this time was answered. The names of questions that no server
+    /// answers are not learned: they cost their host nothing.
+    pub fn learn(&mut self, now: u64, at: u64, peer: &str, key: &Key) {
         let recent = self.recent.entry(peer.to_owned()).or_default();
-        recent.retain(|(at, before)| now.saturating_sub(*at) <= TOGETHER && before != key);
-        let leaders: Vec<Key> =
-            recent.iter().map(|(_, k)| k).filter(|k| k.0 == key.0).cloned().collect();
-        recent.push_back((now, key.clone()));
-        if recent.len() > MOST_RECENT {
-            recent.pop_front();
+        if now.saturating_sub(recent.began) >= SECOND {
+            (recent.began, recent.learns) = (now, 0);
         }
-        for leader in leaders {
-            self.follow(now, peer, &leader, key);
+        if recent.learns >= MOST_LEARNS {
+            return;
+        }
+        recent.learns += 1;
+        let asked = &mut recent.asked;
+        // Of two that were asked at once the second may have been answered first.
+        let before = now.saturating_sub(2 * TOGETHER);
+        asked.retain(|(at, other)| *at >= before && other != key);
+        let near = asked.iter().filter(|(of, k)| k.0 == key.0 && of.abs_diff(at) <= TOGETHER);
+        let pairs: Vec<(bool, Key)> = near.map(|(of, k)| (*of <= at, k.clone())).collect();
+        asked.push_back((at, key.clone()));
+        if asked.len() > MOST_RECENT {
+            asked.pop_front();
+        }
+        for (was_first, other) in pairs {
+            match was_first {
+                true => self.follow(now, peer, &other, key),
+                false => self.follow(now, peer, key, &other),
+            }
         }
     }
 
     /// The second goes together with the first, as the peer has taught. What another taught before
     /// stays the other's.
     pub fn follow(&mut self, now: u64, peer: &str, leader: &Key, key: &Key) {
+        #[cfg(test)]
+        {
+            self.follows += 1;
+        }
         let Together { leaders, names, last, .. } = self;
         let it = leaders.entry(leader.clone()).or_insert_with(|| {
             *last += 1;
@@ -161,7 +196,8 @@ mod tests {
         let mut together = Together::default();
         together.follow(0, "ship", &key("page"), &key("image"));
         for n in 0..4_000 {
-            together.learn(n / 10, "evil", &key(&format!("{n:0512}")));
+            let at = 40 * n;
+            together.learn(at, at, "evil", &key(&format!("{n:0512}")));
         }
         assert!(together.taught.sum() <= MOST_LEARNED && held(&together) <= MOST_LEARNED);
         assert_eq!(together.followers(500, &key("page")), [key("image")]);
