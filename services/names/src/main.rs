@@ -4,11 +4,13 @@
 //! client ── datagrams ── near ── one stream a peer ══ link ══ stream ── far ── TCP ── server
 //! ```
 
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -19,7 +21,7 @@ use names::near::{self, By, Datagram, Near};
 use os::poll::{Events, Interest, Poller};
 use service::message::{Accepted, LinkState};
 use service::{Client, Error, Event, Request, Takes};
-use units::Duration;
+use units::{Duration, Shares, host_in_network};
 
 use wire::Wire;
 
@@ -29,8 +31,18 @@ const GATEWAY: u64 = 0;
 const TICK: Duration = Duration::from_millis(200);
 /// How long a server has, in milliseconds.
 const SERVER_TIME: u64 = 2_500;
-/// Hosts' connections at once; more are passed.
+/// What is taken of one socket, the gateway's too, before others have their turn: messages.
+const AT_ONCE: usize = 64;
+/// How often the gateway is told what is counted, in milliseconds.
+const TOLD: u64 = 1_000;
+/// Hosts' connections at once. For one more the host that has the most loses its oldest, in the
+/// network that does; where nobody has more than who comes, the newcomer's is passed.
 const MOST_HOSTS: usize = 1000;
+/// While a host has so much unread no further question of its connection is taken, in bytes.
+const MOST_UNREAD: usize = 16 << 10;
+/// What all hosts may have unread, in bytes: answers that come at once from servers. Of what is more
+/// the connection with the most is reset.
+const MOST_OF_HOSTS: usize = 64 << 20;
 /// A host's connection rests so long at most without a question, in milliseconds (RFC 7766,
 /// section 6.2.3).
 const RESTS: u64 = 10_000;
@@ -40,11 +52,9 @@ const MOMENT: u64 = 1_000;
 /// gateway with the connection, in one packet.
 const MOST_OF_HOST: usize = 56 << 10;
 const _: () = assert!(MOST_OF_HOST + service::packet::MAX_JSON < service::packet::MAX_PACKET);
-/// What may have come on another connection without being a whole message, in bytes.
-const MOST_READ: usize = 256 << 10;
-/// What is taken of one connection before others have their turn, in bytes: more than a half of
-/// this program sends at once.
-const MOST_AT_ONCE: usize = 8 * MOST_READ;
+/// What is taken of another connection before others have their turn, in bytes: a message, which
+/// has 64 KiB at most, and more.
+const MOST_READ: usize = 96 << 10;
 /// What may wait for a link, in bytes; what is more is given up.
 const MOST_WAITING: usize = 1 << 20;
 
@@ -103,6 +113,15 @@ struct Dial {
     id: [u8; 2],
     query: Vec<u8>,
     socket: Option<u64>,
+    /// The gateway tries to connect.
+    connects: bool,
+}
+
+/// The two ends of streams.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Half {
+    Near,
+    Far,
 }
 
 struct Names {
@@ -112,10 +131,17 @@ struct Names {
     near: Near,
     far: Far,
     sockets: BTreeMap<u64, Socket>,
+    /// The streams, by which half of this program has them, and with which peer.
+    halves: BTreeMap<(Half, String), u64>,
+    /// Whose hosts' connections are.
+    hosts: Shares<IpAddr, IpAddr, u64>,
+    /// Sockets of which there is more to take, though the poller does not tell.
+    again: BTreeSet<u64>,
     asked: BTreeMap<u64, Asked>,
     dials: BTreeMap<u64, Dial>,
     last: u64,
     told: near::Counts,
+    told_at: u64,
     /// The gateway ends.
     stops: bool,
     /// When something was under way last.
@@ -123,50 +149,73 @@ struct Names {
 }
 
 fn serve() -> Result<(), Error> {
-    let poller = Poller::new().map_err(io::Error::other)?;
     let client = Client::from_environment_taking(Takes {
         datagrams: true,
         offline: true,
         ..Takes::default()
     })?;
-    poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
-    let (near, far, sockets, asked, dials, told) = Default::default();
-    let began = Instant::now();
-    let mut names = Names {
-        client,
-        poller,
-        began,
-        near,
-        far,
-        sockets,
-        asked,
-        dials,
-        last: 0,
-        told,
-        stops: false,
-        busy: 0,
-    };
+    let mut names = Names::new(client)?;
     let (mut room, mut events) = (service::room(), Events::with_capacity(256));
-    loop {
-        let hosts = names.sockets.values().any(|s| matches!(s.of, Of::Host(_)));
-        let waits = hosts || names.near.waits() || !names.dials.is_empty() || names.stops;
-        names.poller.wait(&mut events, waits.then_some(TICK)).map_err(io::Error::other)?;
-        for event in events.iter() {
-            match event.token {
-                GATEWAY if !names.hear(&mut room)? => return Ok(()),
-                GATEWAY => {}
-                number => names.turn(number),
-            }
-        }
-        names.on_time();
-        names.settle()?;
-        if names.has_finished() {
-            return Ok(());
-        }
-    }
+    while names.step(&mut room, &mut events)? {}
+    Ok(())
 }
 
 impl Names {
+    fn new(client: Client) -> Result<Names, Error> {
+        let poller = Poller::new().map_err(io::Error::other)?;
+        poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
+        let (near, far, sockets, halves, hosts, again) = Default::default();
+        let (asked, dials, told) = Default::default();
+        Ok(Names {
+            client,
+            poller,
+            began: Instant::now(),
+            near,
+            far,
+            sockets,
+            halves,
+            hosts,
+            again,
+            asked,
+            dials,
+            last: 0,
+            told,
+            told_at: 0,
+            stops: false,
+            busy: 0,
+        })
+    }
+
+    /// Waits for something to do and does a bounded part of it; false: there will be no more.
+    fn step(&mut self, room: &mut [u8], events: &mut Events) -> Result<bool, Error> {
+        let hosts = self.hosts.sum() > 0;
+        let waits = hosts || self.near.waits() || !self.dials.is_empty() || self.stops;
+        let has_news = self.near.counts != self.told;
+        let wait = match self.again.is_empty() {
+            true => (waits || has_news).then_some(TICK),
+            false => Some(Duration::ZERO),
+        };
+        self.poller.wait(events, wait).map_err(io::Error::other)?;
+        for number in std::mem::take(&mut self.again) {
+            self.turn(number)?;
+            self.settle()?;
+        }
+        for event in events.iter() {
+            match event.token {
+                GATEWAY if !self.hear(room)? => return Ok(false),
+                GATEWAY => {}
+                number => {
+                    self.turn(number)?;
+                    self.settle()?;
+                }
+            }
+        }
+        self.on_time();
+        self.settle()?;
+        self.tell()?;
+        Ok(!self.has_finished())
+    }
+
     fn now(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
@@ -188,9 +237,9 @@ impl Names {
         self.stops && now.saturating_sub(self.busy) >= MOMENT
     }
 
-    /// Takes what the gateway says; false when it has ended.
+    /// Takes some of what the gateway says; false when it has ended.
     fn hear(&mut self, room: &mut [u8]) -> Result<bool, Error> {
-        loop {
+        for _ in 0..AT_ONCE {
             let delivery = match self.client.try_next(room) {
                 Ok(Some(delivery)) => delivery,
                 Ok(None) => return Ok(false),
@@ -204,13 +253,12 @@ impl Names {
                     self.near.on_question(now, &peer, pair, By::Datagram, delivery.bytes);
                 }
                 (Event::Accepted(it), Some(socket)) => {
-                    let hosts = self.sockets.values().filter(|s| matches!(s.of, Of::Host(_)));
-                    if hosts.count() >= MOST_HOSTS {
-                        self.client.pass(socket, it.dscp, b"")?;
-                    } else {
+                    if self.makes_room(it.client.ip()) {
                         let (taken, asked, answered, ended) = (0, 0, 0, false);
                         let host = Host { it, taken, asked, answered, since: now, ended };
-                        self.add(Of::Host(Box::new(host)), socket, vec![]);
+                        self.add(Of::Host(Box::new(host)), socket, vec![])?;
+                    } else {
+                        self.client.pass(socket, it.dscp, b"")?;
                     }
                 }
                 (Event::Link(link), _) => {
@@ -222,14 +270,15 @@ impl Names {
                 }
                 (Event::Stop, _) => self.stops = true,
                 (Event::Hinted { peer, .. }, _) => self.far.on_page(now, &peer, delivery.bytes),
-                (Event::Incoming(it), Some(socket)) => self.open_far(it.peer, socket),
+                (Event::Incoming(it), Some(socket)) => self.open_far(it.peer, socket)?,
                 (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(fd)) => {
-                    self.granted(request, fd);
+                    self.granted(request, fd)?;
                 }
                 (Event::Failed { request, reason }, _) => match self.asked.remove(&request) {
                     Some(Asked::Open(peer, _)) => self.near.on_lost(now, &peer),
                     Some(Asked::Connect(dial)) => {
                         eprintln!("no connection to a server: {reason}");
+                        self.connect_is_over(dial);
                         self.end_dial(dial, None);
                     }
                     None => {}
@@ -238,92 +287,135 @@ impl Names {
             }
             self.settle()?;
         }
+        Ok(true)
+    }
+
+    /// May this host have one more connection here? Another's gives way where that host has more.
+    fn makes_room(&mut self, host: IpAddr) -> bool {
+        if self.hosts.sum() < MOST_HOSTS {
+            return true;
+        }
+        let displaced = self.hosts.gives_way_to(&host_in_network(host), 1).copied();
+        displaced.inspect(|number| self.displace(*number)).is_some()
+    }
+
+    /// A host's connection leaves its place: one that rests ends, another goes back.
+    fn displace(&mut self, number: u64) {
+        let Some(Socket { of: Of::Host(host), wire }) = self.sockets.get(&number) else { return };
+        let rests = host.asked == host.answered && wire.read.is_empty() && wire.written.is_empty();
+        if rests && host.asked > 0 {
+            let _ = wire.stream.close_in_order();
+            self.remove(number);
+        } else {
+            self.pass(number);
+        }
     }
 
     /// A peer's half opens a stream: one before it belongs to a half that is gone.
-    fn open_far(&mut self, peer: String, socket: OwnedFd) {
-        let is_its = |s: &Socket| matches!(&s.of, Of::Far(of) if *of == peer);
-        if let Some(before) = self.find(is_its) {
-            self.sockets.remove(&before);
+    fn open_far(&mut self, peer: String, socket: OwnedFd) -> Result<(), Error> {
+        if let Some(before) = self.half(Half::Far, &peer) {
+            self.remove(before);
             self.far.on_lost(&peer);
         }
-        self.add(Of::Far(peer), socket, vec![]);
+        self.add(Of::Far(peer), socket, vec![])
     }
 
-    fn granted(&mut self, request: u64, fd: OwnedFd) {
+    fn granted(&mut self, request: u64, fd: OwnedFd) -> Result<(), Error> {
         match self.asked.remove(&request) {
             Some(Asked::Open(peer, first)) => self.add(Of::Near(peer), fd, first),
             Some(Asked::Connect(dial)) => {
-                let Some(it) = self.dials.get(&dial) else { return };
+                self.connect_is_over(dial);
+                let Some(it) = self.dials.get(&dial) else { return Ok(()) };
                 let len = (it.query.len() as u16).to_be_bytes();
                 let first = [&len, &it.id[..], &it.query[2..]].concat();
-                self.add(Of::Dial(dial), fd, first);
+                self.add(Of::Dial(dial), fd, first)
             }
-            None => {}
+            None => Ok(()),
         }
     }
 
-    fn add(&mut self, of: Of, fd: OwnedFd, first: Vec<u8>) {
+    /// The gateway tries no longer to connect for this question, which may have been given up.
+    fn connect_is_over(&mut self, dial: u64) {
+        match self.dials.get_mut(&dial) {
+            Some(dial) => dial.connects = false,
+            None => self.far.on_connect_over(dial),
+        }
+    }
+
+    fn add(&mut self, of: Of, fd: OwnedFd, first: Vec<u8>) -> Result<(), Error> {
         let most = if matches!(of, Of::Host(_)) { MOST_OF_HOST } else { MOST_READ };
         let (number, wire) = (self.number(), Wire::new(fd.into(), first, most));
         let watched = self.poller.add(&wire.stream, number, Interest::READ_WRITE.edge());
-        if let Of::Dial(dial) = &of
-            && let Some(dial) = self.dials.get_mut(dial)
-        {
-            dial.socket = Some(number);
+        match &of {
+            Of::Near(peer) => drop(self.halves.insert((Half::Near, peer.clone()), number)),
+            Of::Far(peer) => drop(self.halves.insert((Half::Far, peer.clone()), number)),
+            Of::Host(host) => {
+                self.hosts.add(&host_in_network(host.it.client.ip()), number, 1);
+            }
+            Of::Dial(dial) => {
+                if let Some(dial) = self.dials.get_mut(dial) {
+                    dial.socket = Some(number);
+                }
+            }
         }
         self.sockets.insert(number, Socket { of, wire });
         match watched {
-            Ok(()) => self.turn(number),
+            Ok(()) => self.turn(number)?,
             Err(_) => self.lose(number),
         }
+        Ok(())
     }
 
-    /// Moves what can be moved on a socket, and takes what came.
-    fn turn(&mut self, number: u64) {
-        // Nobody has so much to say at once with good reason.
-        if (0..MOST_AT_ONCE / MOST_READ).all(|_| self.takes_more(number)) {
-            self.lose(number);
+    fn remove(&mut self, number: u64) -> Option<Socket> {
+        let socket = self.sockets.remove(&number)?;
+        let half = match &socket.of {
+            Of::Near(peer) => (Half::Near, peer.clone()),
+            Of::Far(peer) => (Half::Far, peer.clone()),
+            Of::Dial(_) => return Some(socket),
+            Of::Host(host) => {
+                self.hosts.remove(&host_in_network(host.it.client.ip()), &number);
+                return Some(socket);
+            }
+        };
+        // A newer one may have its place already.
+        if self.halves.get(&half) == Some(&number) {
+            self.halves.remove(&half);
         }
+        Some(socket)
     }
 
-    /// Takes what came; is there more, of which the poller does not tell?
-    fn takes_more(&mut self, number: u64) -> bool {
+    /// Moves what can be moved on a socket, and takes some of what came.
+    fn turn(&mut self, number: u64) -> Result<(), Error> {
         let now = self.now();
-        let Some(socket) = self.sockets.get_mut(&number) else { return false };
+        let Some(socket) = self.sockets.get_mut(&number) else { return Ok(()) };
         let turned = socket.wire.turn();
         let stands = turned.is_ok();
         let is_full = turned.as_ref().is_err_and(|e| e.kind() == ErrorKind::InvalidData);
         let whole = match &mut socket.of {
             Of::Host(host) => {
+                // Questions that wait for their host to read are no reason to end.
+                let is_behind = host.answered > 0 && socket.wire.message(host.taken).is_some();
                 match turned {
                     Err(e) if e.kind() == ErrorKind::UnexpectedEof => host.ended = true,
-                    Err(e) if e.kind() == ErrorKind::InvalidData => {
+                    Err(_) if is_full && is_behind => {}
+                    Err(_) if is_full => {
                         self.pass(number);
-                        return false;
+                        return Ok(());
                     }
                     Err(_) => {
                         self.lose(number);
-                        return false;
+                        return Ok(());
                     }
                     Ok(()) => {}
                 }
-                let Accepted { peer, client, server, .. } = &host.it;
-                while let Some(question) = socket.wire.message(host.taken) {
-                    host.taken += 2 + question.len();
-                    (host.asked, host.since) = (host.asked + 1, now);
-                    let by = By::Connection(number);
-                    self.near.on_question(now, peer, (*client, *server), by, &question);
-                }
-                self.rest(number);
-                return false;
+                return self.take_questions(number);
             }
             Of::Dial(dial) => {
                 let (dial, message) = (*dial, socket.wire.message(0));
                 if message.is_some() || !stands {
                     self.end_dial(dial, message);
                 }
-                return false;
+                return Ok(());
             }
             Of::Near(peer) => exchange::frames(&mut socket.wire.read).is_ok_and(|frames| {
                 frames.into_iter().all(|frame| self.near.on_frame(now, peer, frame))
@@ -334,9 +426,36 @@ impl Names {
         };
         if !whole || !stands && !is_full {
             self.lose(number);
-            return false;
+        } else if is_full {
+            self.again.insert(number);
         }
-        is_full
+        Ok(())
+    }
+
+    /// Takes some of a host's questions, as long as it reads what is answered.
+    fn take_questions(&mut self, number: u64) -> Result<(), Error> {
+        let now = self.now();
+        for _ in 0..AT_ONCE {
+            let Some(Socket { of: Of::Host(host), wire }) = self.sockets.get_mut(&number) else {
+                return Ok(());
+            };
+            // The poller tells when it has read.
+            if wire.written.len() > MOST_UNREAD {
+                return Ok(());
+            }
+            let Some(question) = wire.message(host.taken) else {
+                self.rest(number);
+                return Ok(());
+            };
+            host.taken += 2 + question.len();
+            (host.asked, host.since) = (host.asked + 1, now);
+            let Accepted { peer, client, server, .. } = &host.it;
+            let by = By::Connection(number);
+            self.near.on_question(now, peer, (*client, *server), by, &question);
+            self.settle()?;
+        }
+        self.again.insert(number);
+        Ok(())
     }
 
     /// A host's connection: what was answered is over, and so is the connection in its time.
@@ -347,9 +466,10 @@ impl Names {
         if host.answered > 0 {
             wire.read.drain(..std::mem::take(&mut host.taken));
         }
-        if host.ended && host.answered == host.asked && wire.written.is_empty() {
+        let is_over = host.ended && wire.message(host.taken).is_none();
+        if is_over && host.answered == host.asked && wire.written.is_empty() {
             let _ = wire.stream.close_in_order();
-            self.sockets.remove(&number);
+            self.remove(number);
         }
     }
 
@@ -363,14 +483,29 @@ impl Names {
         wire.written.extend((answer.len() as u16).to_be_bytes());
         self.write(number, answer);
         self.rest(number);
+        if self.sockets.get(&number).is_some_and(|socket| !socket.wire.written.is_empty()) {
+            self.reset_for_memory();
+        }
+    }
+
+    /// Hosts that do not read what they asked for take no more than all may have unread.
+    fn reset_for_memory(&mut self) {
+        let unread = |(number, socket): (&u64, &Socket)| match socket.of {
+            Of::Host(_) => Some((socket.wire.written.len(), *number)),
+            _ => None,
+        };
+        let hosts = || self.sockets.iter().filter_map(unread);
+        if hosts().map(|(len, _)| len).sum::<usize>() > MOST_OF_HOSTS
+            && let Some((_, most)) = hosts().max()
+        {
+            self.remove(most);
+        }
     }
 
     /// A host's question is not for us: its connection goes back, if nothing of it was answered.
     /// Else it is reset, and the host asks again on another one.
     fn pass(&mut self, number: u64) {
-        let Some(Socket { of: Of::Host(host), wire }) = self.sockets.remove(&number) else {
-            return;
-        };
+        let Some(Socket { of: Of::Host(host), wire }) = self.remove(number) else { return };
         if host.answered == 0 && self.poller.remove(&wire.stream).is_ok() {
             // One that cannot be passed is reset. That the gateway has ended is heard from itself.
             let _ = self.client.pass(wire.stream.into(), host.it.dscp, &wire.read);
@@ -380,7 +515,7 @@ impl Names {
     /// A socket is no more, or is to be no more.
     fn lose(&mut self, number: u64) {
         let now = self.now();
-        match self.sockets.remove(&number).map(|socket| socket.of) {
+        match self.remove(number).map(|socket| socket.of) {
             Some(Of::Near(peer)) => self.near.on_lost(now, &peer),
             Some(Of::Far(peer)) => self.far.on_lost(&peer),
             Some(Of::Dial(dial)) => self.end_dial(dial, None),
@@ -391,9 +526,12 @@ impl Names {
     /// A server has answered, or will not.
     fn end_dial(&mut self, number: u64, message: Option<Vec<u8>>) {
         let Some(dial) = self.dials.remove(&number) else { return };
-        if let Some(socket) = dial.socket.and_then(|socket| self.sockets.remove(&socket)) {
+        if let Some(socket) = dial.socket.and_then(|socket| self.remove(socket)) {
             // It has said all that was asked, or nothing.
             let _ = socket.wire.stream.close_in_order();
+        }
+        if dial.connects {
+            return self.far.give_up(number);
         }
         let message = message.filter(|message| message.starts_with(&dial.id));
         self.far.on_answer(self.now(), number, message.as_deref());
@@ -413,7 +551,7 @@ impl Names {
         let over = self.sockets.iter().filter(|(_, socket)| rested(socket));
         for number in over.map(|(number, _)| *number).collect::<Vec<_>>() {
             // With nothing unanswered this is an end, else a reset.
-            if let Some(Socket { of: Of::Host(host), wire }) = self.sockets.remove(&number)
+            if let Some(Socket { of: Of::Host(host), wire }) = self.remove(number)
                 && host.asked == host.answered
             {
                 let _ = wire.stream.close_in_order();
@@ -430,7 +568,7 @@ impl Names {
         loop {
             let (near, far) = (self.near.take(), self.far.take());
             if near.is_empty() && far.is_empty() {
-                return self.tell();
+                return Ok(());
             }
             for it in near {
                 match it {
@@ -454,8 +592,8 @@ impl Names {
                     far::Do::Dial { dial, peer, client, server, query } => {
                         let mut id = [0; 2];
                         getrandom::fill(&mut id).map_err(io::Error::other)?;
-                        let (since, socket) = (self.now(), None);
-                        self.dials.insert(dial, Dial { since, id, query, socket });
+                        let (since, socket, connects) = (self.now(), None, true);
+                        self.dials.insert(dial, Dial { since, id, query, socket, connects });
                         let request = self.number();
                         self.asked.insert(request, Asked::Connect(dial));
                         let (target, source) =
@@ -472,8 +610,7 @@ impl Names {
     /// To the far half at a peer, by the stream there is, or by a new one.
     fn send_near(&mut self, peer: String, frame: &Frame) -> Result<(), Error> {
         let bytes = frame.encode();
-        let is_its = |s: &Socket| matches!(&s.of, Of::Near(of) if *of == peer);
-        if let Some(number) = self.find(is_its) {
+        if let Some(number) = self.half(Half::Near, &peer) {
             self.write(number, &bytes);
             return Ok(());
         }
@@ -493,14 +630,14 @@ impl Names {
 
     /// Adds a frame to what is to be written to a peer's half, if it is there; to which socket.
     fn say_far(&mut self, peer: &str, frame: &Frame) -> Option<u64> {
-        let number = self.find(|s| matches!(&s.of, Of::Far(of) if of == peer))?;
+        let number = self.half(Half::Far, peer)?;
         self.sockets.get_mut(&number)?.wire.written.extend(frame.encode());
         Some(number)
     }
 
     /// The newest such socket: an older one belongs to a half that is gone.
-    fn find(&self, is_it: impl Fn(&Socket) -> bool) -> Option<u64> {
-        self.sockets.iter().rev().find(|(_, socket)| is_it(socket)).map(|(number, _)| *number)
+    fn half(&self, half: Half, peer: &str) -> Option<u64> {
+        self.halves.get(&(half, peer.to_owned())).copied()
     }
 
     fn write(&mut self, number: u64, bytes: &[u8]) {
@@ -512,13 +649,13 @@ impl Names {
         }
     }
 
-    /// Tells the gateway what is counted, when that has changed.
+    /// Tells the gateway what is counted, when that has changed and not too often.
     fn tell(&mut self) -> Result<(), Error> {
-        let c = self.near.counts;
-        if c == self.told {
+        let (c, now) = (self.near.counts, self.now());
+        if c == self.told || self.told_at > 0 && now < self.told_at + TOLD {
             return Ok(());
         }
-        self.told = c;
+        (self.told, self.told_at) = (c, now.max(1));
         let (known, memory) = self.near.size();
         let counters = [
             ("hits", c.hits),
