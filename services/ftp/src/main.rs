@@ -5,10 +5,13 @@
 //!        ◄─ data ──  as the server   ── stream ══ link ══ stream ──            ─ data ──►
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
 
@@ -19,8 +22,9 @@ use os::poll::{Events, Interest, Poller};
 use os::tcp::Stream;
 use service::carry::{Carried, Turn, Verdict, Way};
 use service::message::{Accepted, Incoming};
+use service::quota::Quota;
 use service::{Client, Error, Event, Reason, Request};
-use units::Duration;
+use units::{Duration, host_in_network};
 
 /// The poller's number for the gateway; connections have two each from 1 on.
 const GATEWAY: u64 = 0;
@@ -30,6 +34,9 @@ const BUFFER: usize = 64 << 10;
 /// is carried by the gateway as ever, or at the hub reset unless its host has none ([`Places`]),
 /// and a data connection is not made.
 const MOST: usize = 4000;
+/// Connections to servers that the gateway may be making at once ([`Quota`]). A session that has lost
+/// its place counts until the gateway has answered: it tries for two minutes where no server does.
+const MOST_CONNECTS: usize = 2048;
 
 fn main() -> ExitCode {
     match serve() {
@@ -67,6 +74,14 @@ impl Hub {
     fn holder(&self) -> Holder {
         Holder::behind(&self.peer, self.client.ip())
     }
+
+    /// The host, or the 64 bits of IPv6 in which it has as many addresses as it likes.
+    fn host(&self) -> IpAddr {
+        match host_in_network(self.client.ip()) {
+            (network @ IpAddr::V6(_), _) => network,
+            (_, host) => host,
+        }
+    }
 }
 
 /// What two sockets are.
@@ -100,23 +115,21 @@ struct Ftp {
     poller: Poller,
     places: Places,
     asked: BTreeMap<u64, Asked>,
+    /// For which peer and host the gateway connects, by the request.
+    connects: BTreeMap<u64, (String, IpAddr)>,
+    quota: Quota<IpAddr>,
     /// The last number of a request. What it asks for has the same one when it is joined.
     last: u64,
     joined: BTreeMap<u64, Joined>,
-    /// Sessions at the terminal, by host.
-    near: BTreeMap<SocketAddr, u64>,
+    /// Sessions at the terminal, by host: from one port it may have some with several servers.
+    near: BTreeSet<(SocketAddr, u64)>,
     /// Those that have more to move.
     more: Vec<u64>,
     counted: Counted,
 }
 
 fn serve() -> Result<(), Error> {
-    let poller = Poller::new().map_err(io::Error::other)?;
-    let client = Client::from_environment()?;
-    poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
-    let (asked, joined, near, more, counted) = Default::default();
-    let places = Places::new(MOST);
-    let mut ftp = Ftp { client, poller, places, asked, last: 0, joined, near, more, counted };
+    let mut ftp = Ftp::new(Client::from_environment()?)?;
     let (mut room, mut buffer) = (service::room(), vec![0; BUFFER]);
     let mut events = Events::with_capacity(256);
     loop {
@@ -145,6 +158,26 @@ fn serve() -> Result<(), Error> {
 }
 
 impl Ftp {
+    fn new(client: Client) -> Result<Ftp, Error> {
+        let poller = Poller::new().map_err(io::Error::other)?;
+        poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
+        let (asked, connects, joined, near, more, counted) = Default::default();
+        let (places, quota, last) = (Places::new(MOST), Quota::new(MOST_CONNECTS), 0);
+        Ok(Ftp {
+            client,
+            poller,
+            places,
+            asked,
+            connects,
+            quota,
+            last,
+            joined,
+            near,
+            more,
+            counted,
+        })
+    }
+
     /// Takes what the gateway says; false when it has ended.
     fn hear(&mut self, room: &mut [u8], buffer: &mut [u8]) -> Result<bool, Error> {
         loop {
@@ -208,11 +241,36 @@ impl Ftp {
 
     /// The stream of a session: a connection to its server.
     fn reach_server(&mut self, session: Hub, stream: OwnedFd) -> Result<(), Error> {
+        let (server, source) = (session.server, session.client);
+        self.connect(session, server, source, |session| Asked::Server(session, stream))
+    }
+
+    /// Has the gateway connect to a server for a session, if there is room for that.
+    fn connect(
+        &mut self,
+        session: Hub,
+        target: SocketAddr,
+        source: SocketAddr,
+        asked: impl FnOnce(Hub) -> Asked,
+    ) -> Result<(), Error> {
+        let (peer, host) = (session.peer.clone(), session.host());
+        if !self.quota.has_room(&peer, &host) {
+            eprintln!("too many servers do not answer {} of {peer}", session.client);
+            return Ok(());
+        }
         let Some(request) = self.place(session.holder())? else { return Ok(()) };
-        let (peer, target) = (session.peer.clone(), session.server.to_string());
-        let source = Some(session.client);
-        self.asked.insert(request, Asked::Server(session, stream));
+        self.asked.insert(request, asked(session));
+        self.quota.begin(&peer, host);
+        self.connects.insert(request, (peer.clone(), host));
+        let (target, source) = (target.to_string(), Some(source));
         self.client.send(&Request::Connect { request, peer, target, source }, b"", None)
+    }
+
+    /// The gateway has answered.
+    fn end_connect(&mut self, request: u64) {
+        if let Some((peer, host)) = self.connects.remove(&request) {
+            self.quota.end(&peer, host);
+        }
     }
 
     /// A data connection of a session of ours: to the host, as its server, at a port that the host
@@ -224,12 +282,12 @@ impl Ftp {
         port: u16,
         stream: OwnedFd,
     ) -> Result<(), Error> {
-        let of = self.near.get(&client).copied();
         let mut is_asked = |number: &u64| match self.joined.get_mut(number).map(|it| &mut it.kind) {
             Some(Kind::Near { peer, named, .. }) => *peer == it.peer && named.take(port),
             _ => false,
         };
-        let Some(number) = of.filter(|number| is_asked(number)) else {
+        let mut its = self.near.range((client, 0)..=(client, u64::MAX)).map(|(_, number)| *number);
+        let Some(number) = its.find(|number| is_asked(number)) else {
             eprintln!("{} wants port {port} of {client}, which has not named it", it.peer);
             return Ok(());
         };
@@ -241,15 +299,13 @@ impl Ftp {
 
     /// A session at the hub wants a data connection.
     fn reach_port(&mut self, session: Hub, data: Data) -> Result<(), Error> {
-        let Some(request) = self.place(session.holder())? else { return Ok(()) };
-        let peer = session.peer.clone();
-        let target = SocketAddr::new(session.server.ip(), data.server).to_string();
-        let source = Some(SocketAddr::new(session.client.ip(), 0));
-        self.asked.insert(request, Asked::Port(session, data.client));
-        self.client.send(&Request::Connect { request, peer, target, source }, b"", None)
+        let target = SocketAddr::new(session.server.ip(), data.server);
+        let source = SocketAddr::new(session.client.ip(), 0);
+        self.connect(session, target, source, |session| Asked::Port(session, data.client))
     }
 
     fn answered(&mut self, request: u64, other: OwnedFd, buffer: &mut [u8]) -> Result<(), Error> {
+        self.end_connect(request);
         match self.asked.remove(&request) {
             Some(Asked::Session(it, socket)) => {
                 self.counted.sessions += 1;
@@ -283,6 +339,7 @@ impl Ftp {
 
     /// A session goes back to the gateway, everything else is dropped, which resets it.
     fn failed(&mut self, request: u64, reason: &Reason) -> Result<(), Error> {
+        self.end_connect(request);
         self.counted.failed += 1;
         self.places.leave(request);
         let what = match self.asked.remove(&request) {
@@ -318,7 +375,7 @@ impl Ftp {
             return Ok(());
         }
         if let Kind::Near { client, .. } = &kind {
-            self.near.insert(*client, number);
+            self.near.insert((*client, number));
         }
         self.joined.insert(number, Joined { kind, sockets: Carried::new(a, b) });
         self.tell();
@@ -335,10 +392,8 @@ impl Ftp {
 
     fn end(&mut self, number: u64) {
         self.places.leave(number);
-        if let Some(Joined { kind: Kind::Near { client, .. }, .. }) = self.joined.remove(&number)
-            && self.near.get(&client) == Some(&number)
-        {
-            self.near.remove(&client);
+        if let Some(Joined { kind: Kind::Near { client, .. }, .. }) = self.joined.remove(&number) {
+            self.near.remove(&(client, number));
         }
         self.tell();
     }

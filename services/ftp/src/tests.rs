@@ -1,0 +1,117 @@
+//! The program with a gateway that is only its socket.
+
+use std::io::IoSlice;
+
+use os::seqpacket::SeqPacket;
+use os::tcp::{TcpOptions, pair};
+use service::packet;
+
+use super::*;
+
+fn ftp() -> (Ftp, SeqPacket) {
+    let (ours, gateway) = SeqPacket::pair().unwrap();
+    let hello = Event::Hello { version: service::VERSION, service: "ftp".into() };
+    say(&gateway, &hello, b"", None);
+    (Ftp::new(Client::new(ours).unwrap()).unwrap(), gateway)
+}
+
+fn say(gateway: &SeqPacket, event: &Event, bytes: &[u8], socket: Option<&OwnedFd>) {
+    let packet = packet::encode(event, bytes).unwrap();
+    let socket = socket.map(|socket| socket.as_fd());
+    gateway.send(&[IoSlice::new(&packet)], socket.as_slice(), true).unwrap();
+}
+
+/// Has the program take what the gateway has said; what it asks for then.
+fn hear(ftp: &mut Ftp, gateway: &SeqPacket) -> Vec<Request> {
+    assert!(ftp.hear(&mut service::room(), &mut vec![0; BUFFER]).unwrap());
+    let mut room = service::room();
+    let next = || {
+        let got = gateway.receive(&mut room, false).ok()?;
+        Some(packet::decode::<Request>(&room[..got.len]).unwrap().0)
+    };
+    let no_stats = |it: &Request| !matches!(it, Request::Stats { .. } | Request::Hello { .. });
+    std::iter::from_fn(next).filter(no_stats).collect()
+}
+
+fn sockets() -> (Stream, OwnedFd) {
+    let (ours, theirs) = pair(&TcpOptions::default(), &TcpOptions::default()).unwrap();
+    (ours, theirs.into())
+}
+
+/// The host's socket, and the stream's.
+fn session(ftp: &mut Ftp, gateway: &SeqPacket, server: &str) -> (Stream, Stream) {
+    let it = Accepted {
+        id: 1,
+        client: "10.1.0.2:2000".parse().unwrap(),
+        server: server.parse().unwrap(),
+        peer: "hub".into(),
+        class: "bulk".into(),
+        dscp: 0,
+        name: None,
+    };
+    let ((host, its), (far, stream)) = (sockets(), sockets());
+    say(gateway, &Event::Accepted(it), b"", Some(&its));
+    let asked = hear(ftp, gateway);
+    let [Request::Open { request, .. }] = &asked[..] else { panic!("{asked:?}") };
+    say(gateway, &Event::Opened { request: *request, id: 9 }, b"", Some(&stream));
+    assert_eq!(hear(ftp, gateway), []);
+    (host, far)
+}
+
+#[test]
+fn two_sessions_from_one_port_of_a_host_have_each_their_data_connections() {
+    let (mut ftp, gateway) = ftp();
+    let first = session(&mut ftp, &gateway, "10.2.0.2:21");
+    let second = session(&mut ftp, &gateway, "10.2.0.3:21");
+    let numbers: Vec<u64> = ftp.joined.keys().copied().collect();
+    for (host, port) in [(&first.0, 40_000), (&second.0, 40_001)] {
+        let said = format!("PORT 10,1,0,2,{},{}\r\n", port >> 8, port & 255);
+        assert_eq!(host.write(said.as_bytes()).unwrap(), said.len());
+    }
+    for number in numbers {
+        ftp.turn(number, &mut vec![0; BUFFER]).unwrap();
+    }
+    for (port, is_named) in [(40_000, true), (40_001, true), (40_001, false), (50_000, false)] {
+        let (_far, stream) = sockets();
+        let preface = Preface::Data { client: "10.1.0.2:2000".parse().unwrap(), port };
+        let incoming = Incoming { id: 3, peer: "hub".into(), client: None };
+        say(&gateway, &Event::Incoming(incoming), preface.to_string().as_bytes(), Some(&stream));
+        let asked = hear(&mut ftp, &gateway);
+        match &asked[..] {
+            [Request::Back { port: at, .. }] if is_named => assert_eq!(*at, port),
+            [] if !is_named => {}
+            other => panic!("{port}: {other:?}"),
+        }
+    }
+    ftp.joined.keys().copied().collect::<Vec<_>>().into_iter().for_each(|n| ftp.end(n));
+    assert!(ftp.near.is_empty());
+}
+
+#[test]
+fn servers_that_do_not_answer_one_host_keep_no_other_from_having_sessions() {
+    let (mut ftp, gateway) = ftp();
+    let reach = |ftp: &mut Ftp, client: &str| {
+        let (_far, stream) = sockets();
+        let server = "203.0.113.9:21".parse().unwrap();
+        let preface = Preface::Control { server, client: client.parse().unwrap() };
+        let incoming = Incoming { id: 3, peer: "ship".into(), client: None };
+        say(&gateway, &Event::Incoming(incoming), preface.to_string().as_bytes(), Some(&stream));
+        hear(ftp, &gateway)
+    };
+    let mut asked = Vec::new();
+    for _ in 0..600 {
+        asked.extend(reach(&mut ftp, "10.1.0.9:2000"));
+        // Its place goes to somebody else, and the gateway tries to connect on.
+        let last = ftp.last;
+        ftp.asked.remove(&last);
+        ftp.places.leave(last);
+    }
+    assert_eq!(asked.len(), MOST_CONNECTS / 4);
+    assert_eq!(reach(&mut ftp, "10.1.0.2:2000").len(), 1, "another host of the peer");
+    for it in asked {
+        let Request::Connect { request, .. } = it else { panic!("{it:?}") };
+        say(&gateway, &Event::Failed { request, reason: Reason::TimedOut }, b"", None);
+        assert_eq!(hear(&mut ftp, &gateway), []);
+    }
+    assert_eq!(reach(&mut ftp, "10.1.0.9:2000").len(), 1);
+}
