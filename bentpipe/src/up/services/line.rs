@@ -12,6 +12,7 @@ use os::closing::{Closer, Shared};
 use os::seqpacket::SeqPacket;
 use os::tcp::Stream;
 use relay::Target;
+use service::quota::Quota;
 use service::{Event, Reason, Takes, packet};
 
 use crate::proxy_proto::Rest;
@@ -21,7 +22,8 @@ use crate::proxy_proto::Rest;
 const QUEUE: usize = 96 * 1024;
 /// Sockets of which the service has made that their end waits (`os::closing`).
 const UNCLOSED: usize = 1024;
-/// Requests of a service that may be open at once.
+/// Requests of a service that may be open at once. A peer has no more of them than are free: a
+/// server that does not answer its hosts may keep one open for two minutes.
 const MOST_REQUESTS: usize = 4096;
 
 /// Clients of the proxy whose servers are remembered, should they come back: the newest.
@@ -40,6 +42,14 @@ pub struct Proxied {
 
 /// Their sockets' two addresses, the client's first.
 type Ends = (SocketAddr, SocketAddr);
+
+/// Requests that are open.
+#[derive(Debug)]
+struct Requests {
+    open: Quota<()>,
+    /// For whom each is, by its number, and how often a service that breaks S-MS-1 has used that.
+    of: BTreeMap<u64, (String, usize)>,
+}
 
 /// What has gone over a line since it stands.
 #[derive(Debug, Default)]
@@ -71,7 +81,7 @@ pub struct Line {
     socket: SeqPacket,
     closer: Arc<Closer>,
     last: AtomicU64,
-    requests: AtomicUsize,
+    requests: Mutex<Requests>,
     /// Answers that wait for room at the shards.
     waiting: AtomicUsize,
     /// It takes nothing new.
@@ -105,7 +115,7 @@ impl Line {
             socket: socket.closed_by(closer),
             closer: closer.clone(),
             last: AtomicU64::new(0),
-            requests: AtomicUsize::new(0),
+            requests: Mutex::new(Requests { open: Quota::new(MOST_REQUESTS), of: BTreeMap::new() }),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             datagrams: AtomicBool::new(false),
@@ -216,9 +226,17 @@ impl Line {
         self.last.fetch_add(1, Relaxed) + 1
     }
 
-    /// A request has come, and is open until [`Line::end_request`]; false if there are too many.
-    pub fn begin_request(&self) -> bool {
-        self.requests.fetch_add(1, Relaxed) < MOST_REQUESTS
+    /// A request for the peer has come, without one for hosts of this side, and is open until
+    /// [`Line::end_request`]; false if there are too many.
+    pub fn begin_request(&self, request: u64, peer: Option<&str>) -> bool {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let Requests { open, of } = &mut *requests;
+        // No peer has an empty name.
+        let (peer, times) = of.entry(request).or_insert((peer.unwrap_or_default().to_owned(), 0));
+        let has_room = open.has_room_for_peer(peer);
+        open.begin(peer, ());
+        *times += 1;
+        has_room
     }
 
     /// Gives it a connection; false where it does not take it. Counted before it has the
@@ -237,9 +255,16 @@ impl Line {
         self.counts.passed.fetch_add(1, Relaxed) < self.counts.accepted.load(Relaxed)
     }
 
-    /// Its answer was sent.
-    pub fn end_request(&self) {
-        self.requests.fetch_sub(1, Relaxed);
+    /// The answer to this request was sent.
+    pub fn end_request(&self, request: u64) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let Requests { open, of } = &mut *requests;
+        let Some((peer, times)) = of.get_mut(&request) else { return };
+        open.end(peer, ());
+        *times -= 1;
+        if *times == 0 {
+            of.remove(&request);
+        }
     }
 
     /// Answers that wait for room; requests are not taken while there are some.
@@ -273,6 +298,17 @@ impl Answer {
     /// A request came to nothing.
     pub fn failed(request: u64, reason: Reason) -> Answer {
         Answer { event: Event::Failed { request, reason }, socket: None }
+    }
+
+    /// The request that it answers.
+    pub fn request(&self) -> Option<u64> {
+        match self.event {
+            Event::Opened { request, .. }
+            | Event::Connected { request, .. }
+            | Event::Resolved { request, .. }
+            | Event::Failed { request, .. } => Some(request),
+            _ => None,
+        }
     }
 }
 

@@ -161,12 +161,14 @@ impl Program {
             }
             Request::Hello { .. } => return Some("it speaks another version of the protocol"),
             _ if !running => return Some("it does not say hello first"),
-            Request::Open { request, .. }
-            | Request::Connect { request, .. }
-            | Request::Resolve { request, .. }
-            | Request::Back { request, .. }
-                if !line.begin_request() =>
+            Request::Open { request, ref peer, .. }
+            | Request::Connect { request, ref peer, .. }
+            | Request::Resolve { request, ref peer, .. }
+                if !line.begin_request(request, Some(peer)) =>
             {
+                todo.push(Do::Refuse(line.clone(), request));
+            }
+            Request::Back { request, .. } if !line.begin_request(request, None) => {
                 todo.push(Do::Refuse(line.clone(), request));
             }
             Request::Open { request, peer, class, client } => {
@@ -382,6 +384,48 @@ mod tests {
         assert!(p.status(now).keeps_failing(), "it may end again");
         let status = p.status(now + STEADY);
         assert_eq!((status.failures, status.ended), (0, None), "it has held");
+    }
+
+    /// What the program wants is done but for connections, which no server answers; is it refused?
+    fn wants_a_connection(p: &mut Program, line: &Arc<Line>, request: u64, peer: &str) -> bool {
+        let (peer, target) = (peer.to_owned(), "203.0.113.9:80".to_owned());
+        let connect = Request::Connect { request, peer, target, source: None };
+        let mut todo = Vec::new();
+        assert_eq!(p.obey(Instant::ZERO, line, connect, b"", Vec::new(), &mut todo), None);
+        match &todo[..] {
+            [Do::Refuse(line, of)] => {
+                assert_eq!(*of, request);
+                line.end_request(request);
+                true
+            }
+            [Do::Of(..)] => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn connections_that_no_server_answers_one_peer_keep_no_other_from_having_some() {
+        let line =
+            Arc::new(Line::new("web", SeqPacket::pair().unwrap().0, &Closer::start().unwrap()));
+        let running = State::Running { since: Instant::ZERO };
+        let mut p = Program { line: Some(line.clone()), state: running, ..program() };
+        let refused = (0..5_000).filter(|n| wants_a_connection(&mut p, &line, *n, "evil")).count();
+        assert_eq!(refused, 5_000 - 2_048, "half of all are one peer's at most");
+        assert!((5_000..5_100).all(|n| !wants_a_connection(&mut p, &line, n, "ship")));
+        (0..5_000).for_each(|n| line.end_request(n));
+        assert!(
+            !wants_a_connection(&mut p, &line, 1, "evil"),
+            "those that have ended count no more"
+        );
+    }
+
+    #[test]
+    fn a_number_that_a_service_uses_twice_counts_twice_and_ends_twice() {
+        let line = Line::new("rogue", SeqPacket::pair().unwrap().0, &Closer::start().unwrap());
+        assert!((0..2_048).all(|_| line.begin_request(7, Some("ship"))));
+        assert!(!line.begin_request(7, Some("ship")), "so there are no more of them at once");
+        (0..2_048).for_each(|_| line.end_request(7));
+        assert!(!(0..2_048).all(|n| line.begin_request(n, Some("ship"))), "one is open still");
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl ServiceLines {
             line.counts.failed.fetch_add(1, Relaxed);
         }
         if line.waiting() == 0 && deliver(line, &answer) {
-            return line.end_request();
+            return end(line, &answer);
         }
         line.count_waiting(true);
         self.backlog.push_back((line.clone(), answer));
@@ -85,7 +85,7 @@ impl ServiceLines {
                 self.backlog.push_back((line, answer));
             } else {
                 line.count_waiting(false);
-                line.end_request();
+                end(&line, &answer);
             }
         }
         if !self.backlog.is_empty() {
@@ -119,4 +119,9 @@ impl ServiceLines {
 fn deliver(line: &Line, answer: &Answer) -> bool {
     let socket = answer.socket.as_ref().map(AsFd::as_fd);
     line.send(&answer.event, b"", socket) != Sent::Full
+}
+
+/// The request that has this answer is not open any more.
+fn end(line: &Line, answer: &Answer) {
+    answer.request().into_iter().for_each(|request| line.end_request(request));
 }
