@@ -21,6 +21,7 @@ mod modem_rate;
 mod names;
 mod one_sided;
 mod others;
+mod partings;
 mod peer_source;
 mod peer_table;
 mod peers;

@@ -267,11 +267,15 @@ impl Driver {
 
     fn on_proxy_client(&mut self, now: Instant, token: u64) {
         let Some(proxy) = &mut self.proxy else { return };
-        let Some(asked) = proxy.on_event(&self.shard.poller, token) else { return };
+        let Some(asked) = proxy.on_event(now, &self.shard.poller, token) else { return };
         match self.shard_for(&asked.target) {
             Some(0) => self.shard.take_proxy_client(now, asked),
             Some(other) => self.others.hand_over(other, Guest::ProxyClient(asked)),
-            None => asked.refuse(Refusal::NetworkUnreachable),
+            None => {
+                if let Some(proxy) = &mut self.proxy {
+                    proxy.refuse(now, asked, Refusal::NetworkUnreachable);
+                }
+            }
         }
     }
 

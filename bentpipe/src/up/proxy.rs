@@ -14,6 +14,7 @@ use relay::{FlowId, ResetReason, Target};
 use units::{Duration, HostShares, Instant};
 
 use super::listeners::REST;
+use super::partings::Partings;
 use crate::host::Host;
 use crate::proxy_proto::{Negotiation, Refusal, Rest, Step};
 
@@ -50,6 +51,8 @@ pub struct Proxy {
     clients: Vec<Option<Client>>,
     /// The places of hosts, by the times when they have to have said where to.
     shares: HostShares<(Instant, usize)>,
+    /// Those that were refused.
+    refused: Partings,
     /// Not listening until then: out of places, or of descriptors.
     resting: Option<Instant>,
 }
@@ -65,7 +68,8 @@ impl Proxy {
         let listener = Listener::bind(address, &TcpOptions::default())?;
         poller.add(&listener, token, Interest::READ)?;
         let (clients, shares) = (Vec::new(), HostShares::new(FEW));
-        Ok(Proxy { listener, token, first_token: first_client, clients, shares, resting: None })
+        let (refused, resting) = (Partings::default(), None);
+        Ok(Proxy { listener, token, first_token: first_client, clients, shares, refused, resting })
     }
 
     /// Takes the clients that have connected.
@@ -121,7 +125,7 @@ impl Proxy {
     }
 
     /// A client has sent something; answers once it has said where to.
-    pub fn on_event(&mut self, poller: &Poller, token: u64) -> Option<Asked> {
+    pub fn on_event(&mut self, now: Instant, poller: &Poller, token: u64) -> Option<Asked> {
         let slot = usize::try_from(token.checked_sub(self.first_token)?).ok()?;
         let client = self.clients.get_mut(slot)?.as_mut()?;
         let mut bytes = [0; 4096];
@@ -144,8 +148,9 @@ impl Proxy {
                 }
                 Step::Close(bytes) => {
                     let _ = client.stream.write(&bytes);
-                    let _ = client.stream.close_in_order();
-                    self.take(slot);
+                    let client = self.take(slot)?;
+                    poller.remove(&client.stream).ok()?;
+                    self.refused.add(now, client.stream);
                     return None;
                 }
                 Step::Connect { target, early, rest } => {
@@ -162,13 +167,20 @@ impl Proxy {
         }
     }
 
+    /// Tells a client that there is no connection.
+    pub fn refuse(&mut self, now: Instant, asked: Asked, why: Refusal) {
+        self.refused.add(now, asked.refuse(why));
+    }
+
     /// When [`Proxy::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.clients.iter().flatten().map(|c| c.deadline).chain(self.resting).min()
+        let others = self.resting.into_iter().chain(self.refused.poll_timeout());
+        self.clients.iter().flatten().map(|c| c.deadline).chain(others).min()
     }
 
     /// Drops clients whose time is up, and listens again after a rest.
     pub fn handle_timeout(&mut self, now: Instant, poller: &Poller) {
+        self.refused.handle_timeout(now);
         if self.resting.is_some_and(|until| until <= now) {
             self.resting = None;
             let _ = poller.modify(&self.listener, self.token, Interest::READ);
@@ -181,9 +193,13 @@ impl Proxy {
     }
 }
 
-/// Clients whose flow the far side has not answered yet; as many as there are streams.
+/// A shard's clients of the proxy.
 #[derive(Default)]
-pub struct Waiting(BTreeMap<FlowId, Asked>);
+pub struct Waiting {
+    /// Those whose flow the far side has not answered yet; as many as there are streams.
+    all: BTreeMap<FlowId, Asked>,
+    refused: Partings,
+}
 
 impl Waiting {
     /// Keeps a client until the far side has answered. False, and its socket closed, if it
@@ -191,14 +207,14 @@ impl Waiting {
     pub fn add(&mut self, poller: &Poller, flow: FlowId, asked: Asked) -> bool {
         let watched = poller.add(&asked.stream, flow.to_u64(), Interest::READ.edge()).is_ok();
         if watched {
-            self.0.insert(flow, asked);
+            self.all.insert(flow, asked);
         }
         watched
     }
 
     /// The client that waits for `flow`, no longer watched.
     pub fn take(&mut self, poller: &Poller, flow: FlowId) -> Option<Asked> {
-        let asked = self.0.remove(&flow)?;
+        let asked = self.all.remove(&flow)?;
         let _ = poller.remove(&asked.stream);
         Some(asked)
     }
@@ -207,23 +223,38 @@ impl Waiting {
     /// One that has ended its direction may have said all that it wants to say; if it is
     /// gone, the answer to it will show that.
     pub fn still_waits(&self, flow: FlowId) -> Option<bool> {
-        let asked = self.0.get(&flow)?;
+        let asked = self.all.get(&flow)?;
         let news = asked.stream.peek(&mut [0]);
         Some(news.map_or_else(|e| e.kind() == ErrorKind::WouldBlock, |_| true))
     }
 
     /// Drops all clients that wait; their flows.
     pub fn drop_all(&mut self) -> impl Iterator<Item = FlowId> + use<> {
-        std::mem::take(&mut self.0).into_keys()
+        std::mem::take(&mut self.all).into_keys()
+    }
+
+    /// Tells a client that there is no connection.
+    pub fn refuse(&mut self, now: Instant, asked: Asked, why: Refusal) {
+        self.refused.add(now, asked.refuse(why));
+    }
+
+    /// When [`Waiting::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.refused.poll_timeout()
+    }
+
+    /// Closes clients that were refused a moment ago.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.refused.handle_timeout(now);
     }
 }
 
 impl Asked {
-    /// Tells the client that there is no connection.
-    pub fn refuse(mut self, why: Refusal) {
+    /// Tells the client that there is no connection; its socket.
+    fn refuse(mut self, why: Refusal) -> Stream {
         let answer = self.negotiation.refused(why);
         let _ = self.stream.write(&answer);
-        let _ = self.stream.close_in_order();
+        self.stream
     }
 
     /// Tells the client to go on; its socket, what of its bytes is for the server, and the
@@ -255,5 +286,66 @@ pub fn refusal_of(reason: ResetReason) -> Refusal {
         | ResetReason::ShuttingDown
         | ResetReason::Protocol
         | ResetReason::NoSuchService => Refusal::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use os::poll::Events;
+
+    use super::*;
+
+    /// The client's answer, and whether it ended in good order.
+    fn answer_to(said: &[u8]) -> (String, bool) {
+        let mut poller = Poller::new().unwrap();
+        let local = "127.0.0.1:0".parse().unwrap();
+        let mut proxy = Proxy::open(local, &poller, 1, 2).unwrap();
+        let mut client = TcpStream::connect(proxy.listener.local_addr()).unwrap();
+        client.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
+        client.write_all(said).unwrap();
+        let (mut events, mut got) = (Events::with_capacity(8), Vec::new());
+        for turn in 0..100 {
+            let now = Instant::ZERO + Duration::from_millis(10 * turn);
+            poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+            for event in events.iter() {
+                match event.token {
+                    1 => proxy.accept(now, &poller),
+                    token => {
+                        if let Some(asked) = proxy.on_event(now, &poller, token) {
+                            proxy.refuse(now, asked, Refusal::Refused);
+                        }
+                    }
+                }
+            }
+            proxy.handle_timeout(now, &poller);
+            let mut room = [0; 1000];
+            match client.read(&mut room) {
+                Ok(0) => return (String::from_utf8(got).unwrap(), true),
+                Ok(n) => got.extend_from_slice(&room[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+        (String::from_utf8(got).unwrap(), false)
+    }
+
+    #[test]
+    fn a_client_that_is_refused_reads_the_answer_whatever_it_sends_behind_its_request() {
+        let body = vec![b'x'; 100_000];
+        let post =
+            b"POST http://10.2.0.2/ HTTP/1.1\r\nHost: 10.2.0.2\r\nContent-Length: 100000\r\n\r\n";
+        let connect = b"CONNECT 10.2.0.2:443 HTTP/1.1\r\nHost: 10.2.0.2:443\r\n\r\n";
+        for head in [&post[..], connect, b"GET http://10.2.0.2/ HTTP/1.1\r\nX: "] {
+            let (answer, ends) = answer_to(&[head, &body].concat());
+            let head = String::from_utf8_lossy(head);
+            assert!(
+                answer.starts_with("HTTP/1.1 ") && answer.contains("\r\n\r\n"),
+                "{head}: {answer}"
+            );
+            assert!(ends, "{head}: a reset");
+        }
     }
 }

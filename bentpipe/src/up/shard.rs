@@ -243,6 +243,7 @@ impl Shard {
         let leaving = self.leaving.first().map(|(at, _)| *at);
         let drain = self.draining.then(|| now + Duration::from_millis(100));
         let connections = self.connections.poll_timeout();
+        let refused = self.waiting.poll_timeout();
         let chunks = self.chunks.poll_timeout();
         let arrivals = self.carrier.poll_timeout();
         let tests = self.tests.poll_timeout();
@@ -254,6 +255,7 @@ impl Shard {
         let timers = [
             link,
             connections,
+            refused,
             names,
             leaving,
             drain,
@@ -313,6 +315,7 @@ impl Shard {
         }
         self.relay.handle_timeout(now);
         self.connections.handle_timeout(now, &mut self.relay);
+        self.waiting.handle_timeout(now);
         self.resolve_endpoints(now);
         self.forget_those_who_left(now, now);
     }
@@ -389,13 +392,13 @@ impl Shard {
             Action::Abort(flow, _) if self.tests.gone(now, &mut self.relay, flow, None) => {}
             Action::PeerReset(flow, reason) => match self.waiting.take(&self.poller, flow) {
                 Some(asked) => {
-                    asked.refuse(proxy::refusal_of(reason));
+                    self.waiting.refuse(now, asked, proxy::refusal_of(reason));
                     self.relay.closed(now, flow);
                 }
                 None => self.connections.peer_reset(now, flow, &mut self.relay),
             },
             Action::Abort(flow, reason) => match self.waiting.take(&self.poller, flow) {
-                Some(asked) => asked.refuse(proxy::refusal_of(reason)),
+                Some(asked) => self.waiting.refuse(now, asked, proxy::refusal_of(reason)),
                 None => self.connections.abort(flow),
             },
         }

@@ -75,15 +75,17 @@ impl Shard {
     /// A client of the explicit proxy has said where it wants to go.
     pub fn take_proxy_client(&mut self, now: Instant, asked: Asked) {
         if self_test::is_for_service(&asked.target) {
-            return asked.refuse(Refusal::HostUnreachable); // It is no host's.
+            return self.waiting.refuse(now, asked, Refusal::HostUnreachable); // It is no host's.
         }
         let peer = self.peer_for_client(&asked.target);
-        let Some(peer) = peer else { return asked.refuse(Refusal::NetworkUnreachable) };
+        let Some(peer) = peer else {
+            return self.waiting.refuse(now, asked, Refusal::NetworkUnreachable);
+        };
         let Some(asked) = self.give_proxied(now, peer, asked) else { return };
         let client = self.relay.proxy_client(asked.client);
         let origin = Origin { client, target: asked.target.clone(), dscp: 0 };
         let Some(flow) = self.relay.open(now, peer, origin) else {
-            return asked.refuse(Refusal::Overloaded);
+            return self.waiting.refuse(now, asked, Refusal::Overloaded);
         };
         if !self.relay.asks_first(now, peer, &asked.target) {
             return self.serve_proxy_client(now, flow, asked);
