@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::schedule::Schedule;
+use super::schedule::{FEW, Schedule};
 use crate::traffic::ClassId;
 use crate::wire::StreamId;
 
@@ -16,9 +16,6 @@ pub(super) struct Control {
     /// Of these, those of streams that are gone.
     gone: usize,
 }
-
-/// So many entries of streams that are gone are not looked for.
-const FEW: usize = 64;
 
 impl Control {
     pub fn push(&mut self, class: ClassId, id: StreamId) {

@@ -106,6 +106,8 @@ pub(super) const NO_WAY: usize = MAX_PATHS;
 
 /// Streams that are looked at for one that goes by another path.
 const MOST_LOOKS: usize = 16;
+/// So many entries of streams that are gone are not looked for.
+pub(super) const FEW: usize = 64;
 
 /// What waits to be sent, in order.
 pub(super) struct Schedule {
@@ -120,6 +122,8 @@ pub(super) struct Schedule {
     quantum: i64,
     /// The class of the last turn.
     last: Option<ClassId>,
+    /// Entries of streams in all queues.
+    entries: usize,
 }
 
 /// The weights of the classes in percent: what was chosen, an even part of ten for own
@@ -150,6 +154,7 @@ impl Schedule {
             lends: true,
             quantum: i64::from(packet),
             last: None,
+            entries: 0,
         };
         schedule.set_classes(Instant::ZERO, config);
         schedule
@@ -278,6 +283,7 @@ impl Schedule {
 
     /// A stream has bytes to be sent again.
     pub fn wait_lost(&mut self, class: ClassId, id: StreamId, first: bool) {
+        self.entries += 1;
         let lost = &mut self.wake(class).lost;
         if first { lost.push_front(id) } else { lost.push_back(id) }
     }
@@ -296,6 +302,7 @@ impl Schedule {
     ) {
         let hosts = self.classes[class.index()].ring.len();
         let light = small && self.hosts.is_light(host, now, rate, hosts);
+        self.entries += 1;
         let class = self.wake(class);
         match (light, first) {
             (true, true) => class.small.push_front((id, host)),
@@ -330,6 +337,20 @@ impl Schedule {
         class.packet_bytes -= len;
     }
 
+    /// A stream is gone, and `streams` are left; `is_there` says which. Entries of those that are
+    /// gone do not pile up while nothing may be sent: a stream has two at most, so that beyond
+    /// twice as many, and some, at least half are theirs. With the last stream all go.
+    pub fn on_gone(&mut self, streams: usize, is_there: impl Fn(StreamId) -> bool) {
+        if self.entries > FEW + 4 * streams || streams == 0 && self.entries > 0 {
+            self.forget_gone(is_there);
+        }
+    }
+
+    /// Takes out the entries of streams that are not there, and hosts with nothing else.
+    pub fn forget_gone(&mut self, is_there: impl Fn(StreamId) -> bool) {
+        self.entries = self.classes.iter_mut().map(|class| class.retain(&is_there)).sum();
+    }
+
     /// The class will have something: idle time is neither saved nor owed.
     fn wake(&mut self, id: ClassId) -> &mut Class {
         let class = &mut self.classes[id.index()];
@@ -352,6 +373,7 @@ impl Schedule {
             // A host whose streams are all gone may leave a class with nothing.
             if let Some(turn) = class.next(id, streams, self.quantum) {
                 self.last = Some(id);
+                self.entries -= usize::from(!matches!(turn, Turn::Packets { .. }));
                 return Some(turn);
             }
         }
@@ -411,11 +433,9 @@ impl Schedule {
     /// Entries of streams in all queues.
     #[cfg(test)]
     pub fn entries(&self) -> usize {
-        let class = |c: &Class| {
-            let streams = c.queues.iter().map(|q| q.streams.len()).sum::<usize>();
-            c.lost.len() + c.small.len() + streams
-        };
-        self.classes.iter().map(class).sum()
+        let entries = self.classes.iter().map(Class::entries).sum();
+        assert_eq!(self.entries, entries, "each is counted");
+        entries
     }
 
     /// The first stream of those that share evenly this way that `fits`, where it waits: its class,
@@ -448,6 +468,7 @@ impl Schedule {
     pub fn take_shared(&mut self, (class, host, at): (ClassId, HostId, usize)) -> Option<Turn> {
         let id = self.classes[class.index()].queue(host).streams.remove(at)?;
         self.last = Some(class);
+        self.entries -= 1;
         Some(Turn::Stream { class, host, id, small: false })
     }
 
@@ -475,6 +496,29 @@ impl Class {
         let has_stream = |host: &HostId| !self.queues[host.index()].streams.is_empty();
         let others = !self.lost.is_empty() || !self.small.is_empty();
         (!others && !self.ring.iter().any(has_stream)).then_some(until)
+    }
+
+    #[cfg(test)]
+    fn entries(&self) -> usize {
+        let streams: usize = self.queues.iter().map(|queue| queue.streams.len()).sum();
+        self.lost.len() + self.small.len() + streams
+    }
+
+    /// Takes out the entries of streams that are not there, and hosts with nothing else; answers
+    /// how many entries are left.
+    fn retain(&mut self, is_there: impl Fn(StreamId) -> bool) -> usize {
+        self.lost.retain(|id| is_there(*id));
+        self.small.retain(|(id, _)| is_there(*id));
+        let mut left = self.lost.len() + self.small.len();
+        let queues = &mut self.queues;
+        self.ring.retain(|host| {
+            let queue = &mut queues[host.index()];
+            queue.streams.retain(|id| is_there(*id));
+            left += queue.streams.len();
+            queue.in_ring = !queue.streams.is_empty() || !queue.packets.is_empty();
+            queue.in_ring
+        });
+        left
     }
 
     fn is_free(&self, now: Instant) -> bool {

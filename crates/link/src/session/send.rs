@@ -19,6 +19,9 @@ use crate::wire::{self, Frame, ResetReason, StreamId, Writer, short};
 const CLOSE_SPACING: Duration = Duration::from_millis(50);
 /// A STREAM frame with less room than this waits for the next packet.
 const MIN_PIECE: usize = 16;
+/// Turns in which nothing is written that a packet may take, of streams that are gone: other peers
+/// wait meanwhile.
+const MOST_IDLE_TURNS: u32 = 1024;
 /// Probes that carry data again; later ones only ask.
 const DATA_PROBES: u32 = 2;
 /// Bytes of runs in the report beside a question in a packet of its own, which arrives
@@ -299,8 +302,9 @@ impl Session {
     /// Streams and datagrams of a path as their turns come; answers the hint.
     fn write_data(&mut self, now: Instant, at: usize, w: &mut Writer<'_>) -> u8 {
         let empty_room = w.room() + w.len();
-        let mut strict = false;
+        let (mut strict, mut idle_turns) = (false, 0);
         while w.room() >= MIN_PIECE
+            && idle_turns < MOST_IDLE_TURNS
             && let Some(turn) = self.schedule.next(now, at, !self.paths[at].silent, strict)
         {
             let before = w.len();
@@ -339,6 +343,7 @@ impl Session {
                 }
             };
             self.on_turn(now, turn, (w.len() - before) as u64);
+            idle_turns += u32::from(w.len() == before);
             if let Some((class, host)) = unfinished {
                 self.schedule.keep_turn(class, host);
             }

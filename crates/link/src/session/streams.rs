@@ -7,6 +7,7 @@ use units::{Duration, Instant};
 use super::event::Mistake;
 use super::event::{Event, RecvState};
 use super::priority::control_class;
+use super::schedule::FEW;
 use super::state::Session;
 use crate::stream::{Carries, Delivery, Queue, Stream};
 use crate::traffic::ClassId;
@@ -244,12 +245,27 @@ impl Session {
             if s.in_control {
                 self.control.on_gone(|id| self.streams.contains_key(&id));
             }
+            self.forget_waiting();
             self.packet_streams -= usize::from(s.carries != Carries::Connection);
             self.lane_headers.forget(id);
             self.schedule.hosts.release(s.host);
         }
         if id.0 & 1 != self.side {
             self.remember_closed(id);
+        }
+    }
+
+    /// A stream is gone. Those that wait for their turn or credit are bounded by those that are
+    /// there, also where nothing is sent and no credit comes.
+    fn forget_waiting(&mut self) {
+        let (streams, is_there) =
+            (self.streams.len(), |id: StreamId| self.streams.contains_key(&id));
+        self.schedule.on_gone(streams, is_there);
+        // Each stream has one entry at most.
+        for queue in [&mut self.blocked, &mut self.credits] {
+            if queue.len() > FEW + 2 * streams {
+                queue.retain(|id| is_there(*id));
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod codec;
 mod found;
+mod gone;
 mod headers;
 mod hostile;
 mod liveness;

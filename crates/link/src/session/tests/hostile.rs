@@ -6,7 +6,7 @@ use crate::path::CarrierName;
 use crate::wire::{Frame, MAX_NAME, PathFacts, PathNews, StateFrame, StreamFrame, Writer};
 
 /// One packet of the other side's making.
-fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
+pub(super) fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
     let mut buf = [0; 9000];
     let mut writer = Writer::new(&mut buf);
     for frame in frames {
@@ -16,7 +16,7 @@ fn inject(w: &mut World, to: usize, number: u64, frames: &[Frame<'_>]) {
     w.sides[to].handle_packet(w.now, w.now, (PathId::FIRST, number), 0, &buf[..n], &mut |_| {});
 }
 
-fn stream(id: u64, offset: u64, fin: bool, data: &[u8]) -> Frame<'_> {
+pub(super) fn stream(id: u64, offset: u64, fin: bool, data: &[u8]) -> Frame<'_> {
     Frame::Stream(StreamFrame { id: StreamId(id), offset, fin, data })
 }
 
