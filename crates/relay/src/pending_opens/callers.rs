@@ -11,6 +11,9 @@
 //!   rate for requests, with a burst of some dozens. Beyond that its SYNs are dropped. A
 //!   stranger's retransmitted SYN has a second budget of the same size, because senders of forged
 //!   SYNs seldom retransmit.
+//! - A connection that is answered before the peer is asked costs as much, from the same budget of
+//!   its host: at its SYN, or at the end of the handshake where the SYN was a stranger's. So forged
+//!   SYNs, which are not asked for, use up nobody's budget there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -71,25 +74,14 @@ impl Callers {
     /// May the peer be asked for a client, by a link of so many bits a second?
     pub fn may_ask(&mut self, now: Instant, peer: PeerId, rate: u64, pair: Pair) -> bool {
         let caller = self.caller(now, pair.0);
-        let per_second = (rate / 8 / PART / COST).max(1);
-        let at_once = AT_ONCE.max(per_second * AT_ONCE_SECONDS);
-        self.forgive(now);
-        let mut asks = |again| {
-            let (debt, rate) = self.debts.entry((peer, caller, again)).or_default();
-            *rate = per_second;
-            debt.settle(now, per_second);
-            let may = debt.millionths + ONE <= at_once * ONE;
-            debt.millionths += if may { ONE } else { 0 };
-            may
-        };
-        if asks(false) {
+        if self.charge(now, rate, (peer, caller, false)) {
             return true;
         }
         if caller.is_some() {
             return false;
         }
         if self.dropped.remove(&pair) {
-            return asks(true);
+            return self.charge(now, rate, (peer, caller, true));
         }
         if self.dropped_first.len() >= REMEMBERED
             && let Some(first) = self.dropped_first.pop_front()
@@ -99,6 +91,32 @@ impl Callers {
         self.dropped.insert(pair);
         self.dropped_first.push_back(pair);
         false
+    }
+
+    /// May a host be answered before the peer is asked, by a link of so many bits a second? `None`
+    /// of a stranger: that shows when it completes the handshake.
+    pub fn may_open(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        rate: u64,
+        client: SocketAddr,
+    ) -> Option<bool> {
+        let host = self.caller(now, client)?;
+        Some(self.charge(now, rate, (peer, Some(host), false)))
+    }
+
+    /// Charges a caller for one request, if it may make one.
+    fn charge(&mut self, now: Instant, rate: u64, debtor: (PeerId, Caller, bool)) -> bool {
+        let per_second = (rate / 8 / PART / COST).max(1);
+        let at_once = AT_ONCE.max(per_second * AT_ONCE_SECONDS);
+        self.forgive(now);
+        let (debt, rate) = self.debts.entry(debtor).or_default();
+        *rate = per_second;
+        debt.settle(now, per_second);
+        let may = debt.millionths + ONE <= at_once * ONE;
+        debt.millionths += if may { ONE } else { 0 };
+        may
     }
 
     /// Takes out callers that owe nothing.

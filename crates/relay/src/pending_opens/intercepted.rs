@@ -19,43 +19,70 @@ const MOST: usize = 4096;
 /// The client's address and the server's.
 pub(super) type Pair = (SocketAddr, SocketAddr);
 
+#[derive(Clone, Copy, Debug)]
+struct Syn {
+    at: Instant,
+    /// The code point that the connection is to have.
+    dscp: u8,
+    /// Its host was charged for the connection.
+    is_paid: bool,
+}
+
 /// The SYNs.
 #[derive(Debug, Default)]
 pub(super) struct Intercepted {
-    /// When, and the code point that the connection is to have.
-    by: BTreeMap<Pair, (Instant, u8)>,
+    by: BTreeMap<Pair, Syn>,
     order: VecDeque<(Instant, Pair)>,
 }
 
 impl Intercepted {
     /// Interception gets a SYN now, which does not tell us its code point.
     pub fn note(&mut self, now: Instant, pair: Pair, dscp: u8) {
-        self.by.insert(pair, (now, dscp));
+        // Sent again it is not paid again.
+        let is_paid = self.is_paid(pair);
+        self.by.insert(pair, Syn { at: now, dscp, is_paid });
         self.order.push_back((now, pair));
         let is_over = |at: Instant| now.since(at) >= HANDSHAKE;
         while let Some(&(at, oldest)) = self.order.front()
             && (self.order.len() > MOST || is_over(at))
         {
             self.order.pop_front();
-            if self.by.get(&oldest).is_some_and(|(newest, _)| *newest == at) {
+            if self.by.get(&oldest).is_some_and(|syn| syn.at == at) {
                 self.by.remove(&oldest);
             }
         }
     }
 
+    /// The host of a SYN that was noted was charged for its connection, or need not be.
+    pub fn pay(&mut self, pair: Pair) {
+        if let Some(syn) = self.by.get_mut(&pair) {
+            syn.is_paid = true;
+        }
+    }
+
+    /// Was it?
+    pub fn is_paid(&self, pair: Pair) -> bool {
+        self.by.get(&pair).is_some_and(|syn| syn.is_paid)
+    }
+
+    /// Was it, for this connection? The next of the same two is another.
+    pub fn take_paid(&mut self, pair: Pair) -> bool {
+        self.by.get_mut(&pair).is_some_and(|syn| std::mem::take(&mut syn.is_paid))
+    }
+
     /// The code point of a connection that is being made.
     pub fn dscp(&self, pair: Pair) -> u8 {
-        self.by.get(&pair).map_or(0, |(_, dscp)| *dscp)
+        self.by.get(&pair).map_or(0, |syn| syn.dscp)
     }
 
     /// The code point of a connection that was accepted.
     pub fn take_dscp(&mut self, pair: Pair) -> u8 {
-        self.by.get_mut(&pair).map_or(0, |(_, dscp)| std::mem::take(dscp))
+        self.by.get_mut(&pair).map_or(0, |syn| std::mem::take(&mut syn.dscp))
     }
 
     /// Is a connection of these two just being made, or was a moment ago?
     pub fn holds(&self, now: Instant, pair: Pair) -> bool {
-        self.by.get(&pair).is_some_and(|(at, _)| now.since(*at) < HANDSHAKE)
+        self.by.get(&pair).is_some_and(|syn| now.since(syn.at) < HANDSHAKE)
     }
 }
 

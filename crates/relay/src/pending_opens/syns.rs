@@ -56,13 +56,13 @@ impl Relay {
         // A service answers for its servers itself.
         if self.via_at(now, peer, client, server, dscp).is_some() {
             self.pending_opens.intercepted.note(now, pair, dscp);
-            return Verdict::Intercept;
-        }
-        if !self.asks_first(now, peer, &target) {
-            self.pending_opens.intercepted.note(now, pair, dscp);
+            self.pending_opens.intercepted.pay(pair);
             return Verdict::Intercept;
         }
         let rate = self.endpoint.rate(peer).as_bps();
+        if !self.asks_first(now, peer, &target) {
+            return self.answer_at_once(now, peer, rate, pair, dscp);
+        }
         if !self.pending_opens.callers.may_ask(now, peer, rate, pair) {
             self.stats.syns_dropped += 1;
             return Verdict::Dropped;
@@ -87,6 +87,31 @@ impl Relay {
         self.pending_opens.pairs.insert(flow, pair);
         self.pending_opens.due.insert((until, pair));
         Verdict::Pending
+    }
+
+    /// The SYN of a client that is answered before the far side is asked.
+    fn answer_at_once(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        rate: u64,
+        pair: Pair,
+        dscp: u8,
+    ) -> Verdict {
+        let opens = &mut self.pending_opens;
+        let charged = match opens.intercepted.is_paid(pair) {
+            true => None,
+            false => opens.callers.may_open(now, peer, rate, pair.0),
+        };
+        if charged == Some(false) {
+            self.stats.syns_dropped += 1;
+            return Verdict::Dropped;
+        }
+        opens.intercepted.note(now, pair, dscp);
+        if charged.is_some() {
+            opens.intercepted.pay(pair);
+        }
+        Verdict::Intercept
     }
 
     fn on_syn_again(&mut self, now: Instant, pair: Pair, packet: &[u8]) -> Option<Verdict> {
@@ -135,6 +160,15 @@ impl Relay {
             };
         }
         let peer = self.peer_for(server.ip())?;
+        // A host that was a stranger when its SYN came is charged now.
+        let rate = self.endpoint.rate(peer).as_bps();
+        let opens = &mut self.pending_opens;
+        if !opens.intercepted.take_paid((client, server))
+            && opens.callers.may_open(now, peer, rate, client) == Some(false)
+        {
+            self.stats.syns_dropped += 1;
+            return None;
+        }
         let dscp = self.pending_opens.intercepted.take_dscp((client, server));
         let target = Target::Address(server);
         self.open(now, peer, Origin { client: self.told(client), target, dscp })

@@ -419,6 +419,105 @@ fn a_host_that_floods_with_syns_costs_the_others_no_connection_and_little_of_the
     }
 }
 
+/// What others get while one host opens and resets `a_second` connections that are answered before
+/// the far side is asked: bytes of a bulk transfer, and the connections that were refused of those
+/// that a third host opens, one a second.
+fn opens_and_resets(open: Open, a_second: u64, source: Sources) -> (u64, u32) {
+    let kbps = units::BitRate::from_kbps(128);
+    let thin = link::session::LinkConfig { send_rate: kbps, ..link() };
+    let mut p = Gateways::apart([thin, link()], |policy| policy.open = open);
+    p.meet();
+    // Port 80 is listed: it counts as answering once anything did.
+    if p.knock(&syn_to(22)) == Verdict::Pending {
+        let far = p.asked.pop().expect("the far side is asked");
+        p.sides[1].connected(far);
+        p.pass(Duration::from_millis(200));
+    }
+    let server = pair(80).1;
+    let connect = |p: &mut Gateways, client: SocketAddr, server: SocketAddr| {
+        let now = p.now;
+        match p.sides[0].handle_tun(now, &mut syn(client, server, 7), true) {
+            Verdict::Intercept => Some(p.sides[0].accept(now, client, server)),
+            verdict => {
+                assert_eq!(verdict, Verdict::Dropped);
+                None
+            }
+        }
+    };
+    let bulk = connect(&mut p, SocketAddr::from(([10, 1, 1, 10], 40_000)), server);
+    let bulk = bulk.flatten().expect("a flow");
+    p.pass(Duration::from_millis(200));
+    let far_bulk = p.asked.pop();
+    let (mut got, mut refused, mut serial) = (0, 0, 0u32);
+    for ms in 0..10_000u64 {
+        for _ in 0..(ms + 1) * a_second / 1_000 - ms * a_second / 1_000 {
+            serial += 1;
+            let from = SocketAddr::from((source(serial), 1_024 + (serial % 60_000) as u16));
+            let to = SocketAddr::from(([10, 2, 9, (serial % 250) as u8], 80));
+            if let Some(Some(flow)) = connect(&mut p, from, to) {
+                p.sides[0].local_reset(p.now, flow, ResetReason::HostReset);
+            }
+        }
+        if ms % 1_000 == 0 {
+            let client = SocketAddr::from(([10, 1, 1, 11], 40_000 + (ms / 1_000) as u16));
+            match connect(&mut p, client, server) {
+                Some(Some(flow)) => p.sides[0].local_reset(p.now, flow, ResetReason::HostReset),
+                _ => refused += 1,
+            }
+        }
+        let now = p.now;
+        let room = p.sides[0].writable_bytes(now, bulk).min(4_096);
+        p.sides[0].local_data(now, bulk, &vec![7; room]);
+        p.pass(Duration::from_millis(1));
+        let now = p.now;
+        for far in std::mem::take(&mut p.asked) {
+            p.sides[1].connected(far);
+        }
+        let mut slices = [&[][..]; 16];
+        let far = far_bulk.expect("it was asked for");
+        let n = p.sides[1].outgoing(now, far, &mut slices);
+        let len = slices[..n].iter().map(|s| s.len()).sum();
+        p.sides[1].wrote(now, far, len);
+        got += len as u64;
+    }
+    (got, refused)
+}
+
+/// A connection that is answered at once costs the link as much as one that is asked for.
+#[test]
+fn a_host_that_opens_and_resets_leaves_the_link_and_its_places_to_the_others() {
+    let sources: [(&str, Sources); 2] = [
+        ("one host", |_| [10, 1, 1, 200]),
+        ("all its neighbours", |n| [10, 1, 1, 60 + (n % 190) as u8]),
+    ];
+    let (idle, _) = opens_and_resets(Open::Auto, 0, sources[0].1);
+    for (open, (name, source)) in
+        [(Open::Auto, sources[0]), (Open::Fast, sources[0]), (Open::Auto, sources[1])]
+    {
+        let (got, refused) = opens_and_resets(open, 1_000, source);
+        println!("{open:?}, {name}: {got} of {idle} bytes, {refused} refused");
+        // Many hosts have the part of many; of each packet half is for what waits.
+        let (least, most) = if name == "one host" { (80, 0) } else { (40, 10) };
+        assert!(got * 100 >= idle * least, "{open:?}, {name}: {got} of {idle} bytes");
+        assert!(refused <= most, "{open:?}, {name}: {refused} refused");
+    }
+}
+
+/// Forged SYNs, whose handshakes are never completed, use up nobody's part.
+#[test]
+fn forged_syns_cost_nothing_where_hosts_are_answered_at_once() {
+    let mut p = Gateways::new(Open::Fast);
+    for n in 0..30_000u32 {
+        let from = SocketAddr::from(([10, 1, 2 + (n / 250) as u8, (n % 250) as u8], 1_024));
+        let verdict = p.sides[0].handle_tun(p.now, &mut syn(from, pair(80).1, n), true);
+        assert_eq!(verdict, Verdict::Intercept);
+    }
+    let (client, server) = pair(80);
+    assert_eq!(p.knock(&syn_to(80)), Verdict::Intercept, "a new host waits for nothing");
+    let now = p.now;
+    assert!(p.sides[0].accept(now, client, server).is_some());
+}
+
 /// L-SE-3: what a host says on a connection of the session before goes nowhere, although the
 /// stream's number is another stream's by now and nobody was told yet.
 #[test]
