@@ -163,6 +163,12 @@ impl Session {
             head = w.len();
             if carries {
                 hint = self.write_data(now, at, &mut w);
+                if w.len() == head {
+                    // None of it fits beside control frames, of which there may be more.
+                    let room = w.room();
+                    eliciting |= self.write_streams_control(now, at, room, &mut w);
+                    head = w.len();
+                }
             }
             if shares && w.len() == head {
                 self.write_spread(now, at, &mut w);
@@ -225,7 +231,29 @@ impl Session {
         if here && self.paths.has_news() {
             eliciting |= self.paths.write_news(w);
         }
-        while let Some((class, id)) = self.next_control(at) {
+        if self.next_control(at).is_none() {
+            return eliciting;
+        }
+        // Streams that are opened and reset without end leave half of the packet to data.
+        let streams = !self.paths[at].silent;
+        let data_waits = self.carries(at) && self.schedule.has_work(now, at, streams);
+        let most = if data_waits { w.room() / 2 } else { w.room() };
+        eliciting | self.write_streams_control(now, at, most, w)
+    }
+
+    /// Control frames of streams, until they have `most` bytes or more; answers whether there are
+    /// any.
+    fn write_streams_control(
+        &mut self,
+        now: Instant,
+        at: usize,
+        most: usize,
+        w: &mut Writer<'_>,
+    ) -> bool {
+        let (mut eliciting, full) = (false, w.len() + most);
+        while w.len() < full
+            && let Some((class, id)) = self.next_control(at)
+        {
             match self.write_stream_control(id, w) {
                 Some(wrote) => {
                     self.paths.in_hand_mut().repair.on_control(wrote);

@@ -615,3 +615,30 @@ fn a_wish_with_the_last_number_that_there_is_takes_no_command_from_this_node() {
     inject(&mut w, 1, 1, &[Frame::Use { sequence: 2, path: None }]);
     w.sides[1].use_path(now, Some(PathId::FIRST));
 }
+/// Beside data, streams that are opened and reset have half of each packet.
+#[test]
+fn streams_that_come_and_go_leave_half_of_the_link_to_the_others() {
+    let mut w = World::new(87, CLEAN, config());
+    let bulk = w.sides[0].open(w.now, origin()).unwrap();
+    let mut feeder = Feeder::default();
+    feeder.left.insert(bulk, (0, 1 << 40));
+    let mut drain = Drain::default();
+    w.run(Duration::from_secs(4), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        drain.drain(w.now, &mut w.sides[1]);
+    });
+    let before = w.sides[0].written(bulk);
+    let wire = w.wire_bytes[0];
+    // Some 60 kB of OPEN and RESET wait, and the link carries 50 kB in this time.
+    for _ in 0..1_900 {
+        let id = w.sides[0].open(w.now, origin()).unwrap();
+        w.sides[0].reset(w.now, id, ResetReason::HostReset, false);
+        w.sides[0].release(w.now, id);
+    }
+    w.run(Duration::from_millis(20), |w| feeder.feed(w.now, &mut w.sides[0]));
+    let left = |(end, unsent): (u64, u64)| end - unsent;
+    let data = left(w.sides[0].written(bulk)) - left(before);
+    let wire = w.wire_bytes[0] - wire;
+    assert!(wire > 40_000 && data * 5 > wire * 2, "{data} of {wire} bytes");
+}
+
