@@ -108,6 +108,9 @@ impl Session {
     /// Gives the stream up. With `after_data` the peer still gets what was written
     /// before (its host reset after sending); without, nothing more.
     pub fn reset(&mut self, now: Instant, id: StreamId, reason: ResetReason, after_data: bool) {
+        // What waits for its carrier, of a host that has given up, keeps its place from others.
+        let is_unknown = self.is_unknown_to_peer(id);
+        let after_data = after_data && !is_unknown;
         let Some(s) = self.streams.get_mut(&id) else { return };
         if s.reset != Delivery::None {
             return;
@@ -126,7 +129,7 @@ impl Session {
         }
         self.update_over_reserve(id);
         self.update_recv_over_reserve(id);
-        if self.is_unknown_to_peer(id) {
+        if is_unknown {
             self.forget_unopened(id);
         } else {
             self.start_open(id);
@@ -140,7 +143,7 @@ impl Session {
     fn is_unknown_to_peer(&self, id: StreamId) -> bool {
         let Some(s) = self.streams.get(&id).filter(|_| id.0 & 1 == self.side) else { return false };
         let is_new = matches!(s.open, Delivery::None | Delivery::Wanted) && s.send.next() == 0;
-        is_new && s.abrupt && !self.has_way(control_class(s))
+        is_new && !self.has_way(control_class(s))
     }
 
     /// The stream ends where it began: its place is for others, and the peer is told nothing.

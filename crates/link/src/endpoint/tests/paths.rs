@@ -787,14 +787,20 @@ fn a_class_that_waits_is_silent_and_holds_no_places() {
     assert!(!w.session(SHIP).send_datagram(now, &[0x45; 100], &in_order));
     assert_eq!(w.session(SHIP).memory_used(), held);
     let before = w.session(SHIP).streams();
-    for _ in 0..1_000 {
+    for n in 0..2_000 {
         let origin = Origin { client: None, target: target(7), dscp: 0 };
         let id = w.session(SHIP).open(now, origin).expect("there is room");
         w.session(SHIP).set_class(id, class);
-        w.session(SHIP).reset(now, id, ResetReason::HostReset, false);
+        // Also one whose host has sent something before it gave up.
+        let has_sent = n % 2 == 1;
+        if has_sent {
+            assert_eq!(w.session(SHIP).write(now, id, b"x"), 1);
+        }
+        w.session(SHIP).reset(now, id, ResetReason::HostReset, has_sent);
         w.session(SHIP).release(now, id);
     }
     assert_eq!(w.session(SHIP).streams(), before);
+    assert_eq!(w.session(SHIP).memory_used(), held);
     w.nodes[SHIP].set_path_up(now, id, second, true);
     w.run(SECOND.times(10));
     assert!(w.is_done());
