@@ -242,12 +242,14 @@ impl Stream {
     }
 
     /// The peer has not taken our bytes off its account yet: though all have arrived, its
-    /// reader has not taken them, or its word of that is under way. Bytes that refer to chunks
-    /// are waited for also after a reset that lets them be delivered (L-DD-13).
-    pub fn is_on_account(&self) -> bool {
+    /// reader has not taken them, or its word of that is under way, which does not come for
+    /// less than its `reserve`. Bytes that refer to chunks are waited for also after a reset that
+    /// lets them be delivered (L-DD-13).
+    pub fn is_on_account(&self, reserve: u64) -> bool {
         let wanted = self.reset_in.is_none() && !self.abrupt;
         let not_taken = self.refers && self.peer_consumed < self.send.next();
-        wanted && (not_taken || self.over_reserve > 0 && self.reset == Delivery::None)
+        let is_over = self.over_reserve > 0 && self.outstanding() > reserve;
+        wanted && (not_taken || is_over && self.reset == Delivery::None)
     }
 
     /// The peer waits for word that our reader took what exceeds `reserve`.

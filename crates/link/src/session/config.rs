@@ -175,7 +175,6 @@ const RESERVE: u64 = 16 * 1024;
 /// Flows whose headers are kept each way: a kilobyte each at both nodes.
 const CONTEXTS: u64 = 256;
 /// The most that we take up of a peer's offers.
-const MAX_RESERVE: u64 = 64 * 1024;
 const MAX_STREAM_WINDOW: u64 = 1 << 40;
 /// Ten varints, of which three are small.
 const MAX_ENCODED: usize = 7 * 9 + 8;
@@ -243,7 +242,7 @@ impl Params {
             mtu: peer.mtu,
             total_window: peer.total_window.min(self.total_window),
             stream_window: peer.stream_window.min(MAX_STREAM_WINDOW),
-            reserve: peer.reserve.min(MAX_RESERVE),
+            reserve: peer.reserve.min(self.reserve),
             contexts: peer.contexts.min(self.contexts),
             history: peer.history.min(self.history),
             dedup: peer.dedup.min(self.dedup),

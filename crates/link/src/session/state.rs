@@ -34,7 +34,10 @@ use crate::wire::{ResetReason, StreamId};
 pub struct Session {
     pub(super) config: LinkConfig,
     pub(super) params: Params,
+    /// As far as this node takes up what the peer offers.
     pub(super) peer: Params,
+    /// The reserve that the peer told: it sends no credit for less of a stream that is complete.
+    pub(super) peer_reserve: u64,
     /// The peer has told its parameters.
     pub(super) told: bool,
     /// What it told of its services last, in this session or in one before.
@@ -154,6 +157,7 @@ impl Session {
             params,
             // Nothing is known of what it can take apart.
             peer: Params { contexts: 0, told: None, ..params },
+            peer_reserve: params.reserve,
             told: false,
             services: None,
             side,
@@ -206,6 +210,7 @@ impl Session {
 
     /// The handshake told the peer's parameters.
     pub(crate) fn set_peer(&mut self, peer: Params) {
+        self.peer_reserve = peer.reserve;
         let peer = self.params.limited(peer);
         // Whether streams are compressed is settled once (L-CO-1, L-DD-11).
         let settled = if self.told { self.peer } else { peer };

@@ -236,7 +236,7 @@ impl Session {
             return;
         }
         // Both accounts must stay alike: the receiver enforces its own (L-CR-2).
-        if s.is_on_account() || s.owes_credit(self.params.reserve) {
+        if s.is_on_account(self.peer_reserve) || s.owes_credit(self.params.reserve) {
             return;
         }
         s.send.discard(&mut self.pool);

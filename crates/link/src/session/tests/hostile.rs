@@ -615,6 +615,52 @@ fn a_wish_with_the_last_number_that_there_is_takes_no_command_from_this_node() {
     inject(&mut w, 1, 1, &[Frame::Use { sequence: 2, path: None }]);
     w.sides[1].use_path(now, Some(PathId::FIRST));
 }
+
+/// L-PA-2: what a peer reserves for each stream lies here until it reports it.
+#[test]
+fn a_peer_that_reserves_much_for_each_stream_gets_no_more_than_our_reserve() {
+    let mut w = World::new(84, CLEAN, config());
+    let params = w.sides[0].params();
+    w.sides[0].set_peer(Params { reserve: 64 << 10, ..params });
+    // Other streams have all that is beyond reserves.
+    w.sides[0].over_reserve = params.total_window;
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    let mut feeder = Feeder::default();
+    feeder.left.insert(id, (0, 1 << 20));
+    let mut buf = [0; 1451];
+    for _ in 0..50 {
+        w.now += Duration::from_millis(10);
+        feeder.feed(w.now, &mut w.sides[0]);
+        w.sides[0].handle_timeout(w.now);
+        while w.sides[0].poll_packet(w.now, PathId::FIRST, &mut buf, SEALING).is_some() {}
+    }
+    let (end, unsent) = w.sides[0].written(id);
+    assert_eq!(end - unsent, params.reserve);
+}
+
+/// A peer that keeps more for each stream than this node counts with says nothing of bytes within
+/// that: both accounts are clear all the same when a stream is over.
+#[test]
+fn a_stream_towards_a_peer_with_a_larger_reserve_leaves_the_account() {
+    let mut w = World::new(85, CLEAN, config());
+    w.sides[1].params.reserve = 64 << 10;
+    let params = w.sides[1].params();
+    w.sides[0].set_peer(params);
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    let (mut feeder, mut drain, mut closer) =
+        (Feeder::default(), Drain::default(), Drain::default());
+    feeder.left.insert(id, (0, 40_000));
+    w.run(Duration::from_secs(10), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        drain.drain(w.now, &mut w.sides[1]);
+        closer.drain(w.now, &mut w.sides[0]);
+    });
+    assert_eq!(drain.finished, [id]);
+    for side in &w.sides {
+        assert_eq!((side.streams(), side.over_reserve, side.recv_over_reserve), (0, 0, 0));
+    }
+}
+
 /// Beside data, streams that are opened and reset have half of each packet.
 #[test]
 fn streams_that_come_and_go_leave_half_of_the_link_to_the_others() {
