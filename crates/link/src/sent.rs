@@ -718,6 +718,8 @@ impl Sent {
             }
         }
         self.in_flight = 0;
+        // What leaves from now on is the oldest in flight.
+        self.scan_from = self.next_number();
     }
 
     /// Takes out the oldest packet with its frames.
@@ -797,6 +799,27 @@ mod tests {
             assert!(report.progress && report.told.is_some());
             assert_eq!((sent.counts.arrived, rtt.is_sampled()), (1, !aside));
         }
+    }
+
+    /// What a dead path had under way is not walked through with each look at what leaves later.
+    #[test]
+    fn what_was_given_up_is_not_looked_through_again() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let mut sent = Sent::new();
+        for _ in 0..30_000 {
+            sent.push_packet(at(0), true, 100);
+        }
+        sent.give_up_all(at(1), |_, _| {});
+        assert_eq!((sent.scan_from, sent.oldest_in_flight()), (30_000, None));
+        sent.push_packet(at(2), true, 100);
+        assert_eq!(sent.oldest_in_flight(), Some(at(2)));
+        // Late news of an old one is still taken, and the new one is found lost in its time.
+        let mut rtt = Rtt::new(Duration::from_millis(600));
+        let mut arrived = 0;
+        let mut fates = |fate: Fate, _: &SentFrame| arrived += u32::from(fate == Fate::Arrived);
+        sent.handle_state(at(700), &StateFrame::of_one(29_999), true, &mut rtt, &mut fates);
+        sent.handle_state(at(800), &StateFrame::of_one(30_000), false, &mut rtt, &mut fates);
+        assert_eq!((sent.in_flight(), arrived), (0, 0));
     }
 
     /// A peer that speaks of one packet of very many has each of its packets cost no walk through

@@ -655,10 +655,10 @@ impl Path {
 
     /// When reports have stayed away for so long that nothing seems to cross.
     pub(super) fn dark_at(&self) -> Option<Instant> {
-        let oldest = self
-            .sent
-            .oldest_in_flight()
-            .filter(|_| self.rate.watches_reports(self.rtt.smoothed()))?;
+        if !self.rate.watches_reports(self.rtt.smoothed()) {
+            return None;
+        }
+        let oldest = self.sent.oldest_in_flight()?;
         let late = self.rtt.with_margin() - self.rtt.smoothed();
         let last = self.sent.reported().max(oldest + self.rtt.smoothed());
         Some(last + late + self.report_interval().times(2))
