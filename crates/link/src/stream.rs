@@ -160,6 +160,8 @@ pub(crate) struct Stream {
     pub credit_lost: bool,
     /// Received bytes beyond the reserve that our reader has not taken.
     pub recv_over_reserve: u64,
+    /// The same of a stream that the peer has reset.
+    pub reset_over_reserve: u64,
 }
 
 /// How fast the peer's reader takes bytes: over the last round trip or two.

@@ -76,9 +76,17 @@ impl Session {
 
     /// Would bytes up to `end` take memory that the node does not have? Bytes before others that
     /// arrived are always accepted: without them those behind could never be read.
+    ///
+    /// So do bytes of a stream that the peer has reset, where such streams and all others hold as
+    /// much as all may: they come again when readers have gone on (L-CR-7).
     pub(super) fn is_too_much(&self, s: &Stream, end: u64) -> bool {
-        let held = end.saturating_sub(s.recv.consumed());
-        self.short && end > s.recv.highest() && held > self.params.reserve
+        let over = end.saturating_sub(s.recv.consumed()).saturating_sub(self.params.reserve);
+        if over == 0 || end <= s.recv.highest() {
+            return false;
+        }
+        let others = self.recv_over_reserve + self.reset_over_reserve - s.reset_over_reserve;
+        let is_reset = s.reset_in.is_some();
+        self.short || is_reset && others.saturating_add(over) > self.params.total_window
     }
 
     /// The stream's outstanding bytes changed: counts anew how many exceed its reserve.
@@ -94,21 +102,24 @@ impl Session {
     /// The stream's received bytes changed: counts anew how many exceed its reserve.
     pub(super) fn update_recv_over_reserve(&mut self, id: StreamId) {
         if let Some(s) = self.streams.get_mut(&id) {
-            // The peer no longer counts a stream that it reset; it is removed soon.
-            let held = match s.reset_in {
-                Some(_) => 0,
-                None => s.recv.highest() - s.recv.consumed(),
-            };
-            let new = held.saturating_sub(self.params.reserve);
-            self.recv_over_reserve = self.recv_over_reserve - s.recv_over_reserve + new;
-            s.recv_over_reserve = new;
+            let held = s.recv.highest() - s.recv.consumed();
+            let over = held.saturating_sub(self.params.reserve);
+            // The peer no longer counts a stream that it reset, whose reader may take long yet.
+            let (live, reset) = if s.reset_in.is_some() { (0, over) } else { (over, 0) };
+            self.recv_over_reserve = self.recv_over_reserve - s.recv_over_reserve + live;
+            s.recv_over_reserve = live;
+            self.reset_over_reserve = self.reset_over_reserve - s.reset_over_reserve + reset;
+            s.reset_over_reserve = reset;
         }
     }
 
     /// Would bytes up to `end` exceed the limits that this node told?
     pub(super) fn overruns(&self, s: &Stream, end: u64) -> bool {
         let held = end.max(s.recv.highest()).saturating_sub(s.recv.consumed());
-        let over_reserve = held.saturating_sub(self.params.reserve);
+        let over_reserve = match s.reset_in {
+            Some(_) => 0,
+            None => held.saturating_sub(self.params.reserve),
+        };
         held > self.params.stream_window
             || self.recv_over_reserve - s.recv_over_reserve + over_reserve
                 > self.params.total_window

@@ -82,6 +82,8 @@ pub struct Session {
     /// Bytes beyond the streams' reserves: outstanding at the peer, and received here.
     pub(super) over_reserve: u64,
     pub(super) recv_over_reserve: u64,
+    /// The same of streams that the peer has reset: it does not count them any more.
+    pub(super) reset_over_reserve: u64,
     pub(super) events: VecDeque<Event>,
 
     pub(super) closing: Option<ResetReason>,
@@ -186,6 +188,7 @@ impl Session {
             awaited_until: Instant::ZERO,
             over_reserve: 0,
             recv_over_reserve: 0,
+            reset_over_reserve: 0,
             events: VecDeque::new(),
             closing: None,
             closes_left: 0,

@@ -661,6 +661,49 @@ fn a_stream_towards_a_peer_with_a_larger_reserve_leaves_the_account() {
     }
 }
 
+/// The bytes before a reset are the reader's to take; until then they lie in this node's memory,
+/// and the peer does not count them any more (L-CR-7).
+#[test]
+fn bytes_before_resets_take_no_more_than_the_window_of_all() {
+    let small = LinkConfig { memory: ByteCount(4 << 20), ..config() };
+    let mut w = World::new(86, CLEAN, small);
+    let (mut number, piece) = (0, [7; 8 << 10]);
+    let mut refused = None;
+    for n in 0..40 {
+        let id = StreamId(2 * n);
+        let reset = Frame::Reset { id, reason: ResetReason::HostReset, end: 1 << 40 };
+        inject(&mut w, 1, number, &[Frame::Open(id, origin()), reset]);
+        number += 1;
+        for offset in (0..1 << 20).step_by(piece.len()) {
+            inject(&mut w, 1, number, &[stream(id.0, offset, false, &piece)]);
+            if !w.sides[1].paths[0].received.has(number) {
+                refused.get_or_insert((id, offset));
+            }
+            number += 1;
+        }
+    }
+    let held = w.sides[1].memory_used();
+    let bound = (2 << 20) + 40 * (16 << 10) + (64 << 10);
+    assert!(held <= bound, "{held} of {bound} bytes");
+    assert_eq!(w.sides[1].stats().violations, 0);
+    // Where their readers go on, what was not taken is when it comes again.
+    let (id, offset) = refused.expect("some were not taken");
+    for n in 0..40 {
+        let len = w.sides[1].peek(StreamId(2 * n)).len();
+        w.sides[1].consume(w.now, StreamId(2 * n), len);
+        while w.sides[1].peek(StreamId(2 * n)).len() > 0 {
+            let len = w.sides[1].peek(StreamId(2 * n)).len();
+            w.sides[1].consume(w.now, StreamId(2 * n), len);
+        }
+    }
+    inject(&mut w, 1, number, &[stream(id.0, offset, false, &piece)]);
+    assert!(w.sides[1].paths[0].received.has(number));
+    for n in 0..40 {
+        w.sides[1].release(w.now, StreamId(2 * n));
+    }
+    assert_eq!((w.sides[1].memory_used(), w.sides[1].recv_over_reserve), (0, 0));
+}
+
 /// Beside data, streams that are opened and reset have half of each packet.
 #[test]
 fn streams_that_come_and_go_leave_half_of_the_link_to_the_others() {
