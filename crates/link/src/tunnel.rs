@@ -686,7 +686,7 @@ impl Tunnel {
     fn confirm(&mut self, now: Instant, path: PathId, from: Remote, index: usize) {
         let pending = self.keys.take_pending(index);
         let rtt = now.since(pending.answered);
-        self.establish(now, pending.keys, pending.params, rtt, path);
+        self.establish(now, pending.keys, [pending.own, pending.params], rtt, path);
         // The response went to `pending.from` and the peer has it. If its packet comes from
         // there as well, it is there; if not, someone may have carried the response over, or
         // the packet took another path than the handshake.

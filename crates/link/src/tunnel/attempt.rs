@@ -2,7 +2,7 @@
 
 use units::{Duration, Instant};
 
-use crate::handshake::Asked;
+use crate::handshake::{Asked, Params};
 use crate::keys::Entropy;
 use crate::path::{PathId, Remote};
 
@@ -37,6 +37,8 @@ pub(super) fn quick(rtt: Duration) -> Duration {
 /// An initiation that was sent.
 pub(super) struct Try {
     pub asked: Asked,
+    /// What it tells of this node.
+    pub own: Params,
     pub path: PathId,
     pub to: Remote,
     pub sent: Instant,

@@ -39,14 +39,14 @@ impl Tunnel {
             };
             self.tally.on_bad(now, failure);
         })?;
-        let Try { asked, path, to, sent, .. } = attempt.tries.remove(index);
+        let Try { asked, own, path, to, sent, .. } = attempt.tries.remove(index);
         let local_index = asked.index();
         let agreed = asked.finish(response);
         let keys = Keypair::new(&agreed, local_index, true, now);
         if self.goes_first {
             self.keys.drop_pending_of_others(agreed.session);
         }
-        self.establish(now, keys, agreed.params, now.since(sent), path);
+        self.establish(now, keys, [own, agreed.params], now.since(sent), path);
         if from == to {
             self.go_to(path, to, sent);
         }
@@ -154,6 +154,7 @@ impl Tunnel {
         self.keys.add_pending(Pending {
             keys: Keypair::new(&agreed, hello.index, false, now),
             params: agreed.params,
+            own: hello.params,
             from,
             answered: now,
             proven,
@@ -222,12 +223,12 @@ impl Tunnel {
         Ok(())
     }
 
-    /// New keys are in force.
+    /// New keys are in force; the handshake told `own` parameters and the peer's.
     pub(super) fn establish(
         &mut self,
         now: Instant,
         keys: Keypair,
-        params: Params,
+        [own, params]: [Params; 2],
         rtt: Duration,
         path: PathId,
     ) {
@@ -242,7 +243,8 @@ impl Tunnel {
         self.cancel_attempt();
         self.start = None;
         self.turn = None;
-        self.renew = None;
+        // What changed since this handshake began the next tells.
+        self.renew = (own != self.config.params).then_some(now);
         self.answered_until = None;
         self.set_aside = false;
         self.owes_packet = false;
@@ -267,6 +269,7 @@ impl Tunnel {
         };
         let cookie = self.fresh_cookie(now);
         let hello = self.hello(indices);
+        let own = hello.params;
         let (asked, mut message) = Asked::new(
             &self.config.local,
             &self.config.peer,
@@ -279,7 +282,7 @@ impl Tunnel {
         .expect("the peer's key was tried when the tunnel was made");
         let mac1 = self.peer_macs.sign(&mut message, cookie.as_ref());
         let sent =
-            Try { asked, path, to, sent: now, mac1: Some(mac1), had_cookie: cookie.is_some() };
+            Try { asked, own, path, to, sent: now, mac1: Some(mac1), had_cookie: cookie.is_some() };
         let (rtt, waiting) = (self.rtt, self.wanted.is_some());
         if self.attempt.is_none() {
             self.set_aside = false;

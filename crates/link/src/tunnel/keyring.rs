@@ -65,7 +65,9 @@ pub(super) enum Wear {
 /// Keys that the peer may have; its first packet under them tells.
 pub(super) struct Pending {
     pub keys: Keypair,
+    /// The peer's, and those that the response told it.
     pub params: Params,
+    pub own: Params,
     /// Where the initiation came from and the response went.
     pub from: Remote,
     pub answered: Instant,

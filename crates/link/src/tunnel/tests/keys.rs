@@ -187,3 +187,40 @@ fn a_renewal_waits_a_round_trip_on_a_path_that_comes_up() {
     assert_eq!(w.a.tunnel.renew, None);
     w.assert_talking();
 }
+
+/// Parameters that changed while a handshake was under way are told by another.
+#[test]
+fn parameters_that_change_during_a_handshake_are_told_by_the_next() {
+    let told = |node: &Node| {
+        node.events.iter().rev().find_map(|event| match event {
+            Event::Established { params, .. } => Some(*params),
+            _ => None,
+        })
+    };
+    let new = Params::new(b"from now on").expect("it is short");
+    for is_initiator in [true, false] {
+        let mut w = World::new();
+        w.a.tunnel.connect(w.now);
+        w.drain();
+        let initiation = w.net.pop_front().expect("an initiation");
+        let now = w.now;
+        if is_initiator {
+            w.a.tunnel.set_params(new);
+            w.a.tunnel.renew(now);
+            w.deliver(&initiation);
+        } else {
+            w.deliver(&initiation);
+            w.b.tunnel.set_params(new);
+            w.b.tunnel.renew(now);
+        }
+        w.run();
+        w.pass(MINUTE);
+        w.settle();
+        let other = if is_initiator { &w.b } else { &w.a };
+        assert_eq!(told(other), Some(new), "initiator {is_initiator}");
+        assert_eq!((w.a.tunnel.renew, w.b.tunnel.renew), (None, None), "that is all");
+        assert_eq!((w.a.sessions, w.b.sessions), (1, 1));
+        let handshakes = w.log.iter().filter(|packet| packet.bytes[0] & 0x80 == 0).count();
+        assert!(handshakes <= 5, "{handshakes}");
+    }
+}
