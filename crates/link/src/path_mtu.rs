@@ -186,9 +186,11 @@ impl PathMtu {
         }
     }
 
-    /// The largest size, if another, by what the peer takes.
-    pub fn set_largest(&mut self, largest: u16) {
+    /// The largest size, if another, by what the peer takes. Of probes under way, whose sizes are
+    /// void then, `give_up` hears.
+    pub fn set_largest(&mut self, largest: u16, give_up: impl FnMut(u64)) {
         if self.rungs.sizes[0] != largest {
+            self.probes.iter().map(|probe| probe.number).for_each(give_up);
             *self = PathMtu::new(largest);
         }
     }

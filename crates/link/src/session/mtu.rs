@@ -55,6 +55,12 @@ impl Path {
         self.pacer.rate().time_for(ByteCount(u64::from(size))) > BESIDE_INTERACTIVE
     }
 
+    /// Is a probe under way?
+    #[cfg(test)]
+    pub(crate) fn is_probing_size(&self) -> bool {
+        self.mtu.due().is_some()
+    }
+
     /// Writes a probe: a question, filled up to the size that is tried.
     pub(super) fn write_path_probe(
         &mut self,
@@ -120,7 +126,7 @@ impl Path {
         self.peer_mtu = peer_mtu;
         let own = self.config.packet.min(self.config.mtu);
         let largest = self.peer_mtu.min(u64::from(own)) as u16;
-        self.mtu.set_largest(largest);
+        self.mtu.set_largest(largest, |number| self.sent.give_up_probe(number));
         self.sent.evidence = self.mtu.evidence(u64::from(self.config.overhead));
         self.fit_sizes();
     }

@@ -731,3 +731,28 @@ fn streams_that_come_and_go_leave_half_of_the_link_to_the_others() {
     assert!(wire > 40_000 && data * 5 > wire * 2, "{data} of {wire} bytes");
 }
 
+/// A probe of the path's size that was under way when the peer told another largest size holds up
+/// nothing that left after it.
+#[test]
+fn a_probe_of_a_size_that_is_void_is_given_up() {
+    let mut w = World::new(88, CLEAN, config());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    let mut feeder = Feeder::default();
+    feeder.left.insert(id, (0, 1 << 40));
+    let mut drain = Drain::default();
+    w.run(Duration::from_secs(2), |w| {
+        feeder.feed(w.now, &mut w.sides[0]);
+        drain.drain(w.now, &mut w.sides[1]);
+    });
+    w.path_mtu = 600;
+    let until = w.now + Duration::from_secs(60);
+    while !w.sides[0].first().is_probing_size() {
+        assert!(w.step(until), "a probe leaves");
+        feeder.feed(w.now, &mut w.sides[0]);
+        drain.drain(w.now, &mut w.sides[1]);
+    }
+    let params = w.sides[1].params();
+    w.sides[0].set_peer(Params { mtu: 1400, ..params });
+    let sent = &w.sides[0].paths[0].sent;
+    assert!((sent.floor()..sent.next_number()).all(|number| !sent.is_probing(number)));
+}
