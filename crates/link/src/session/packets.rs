@@ -77,6 +77,21 @@ impl Session {
         }
     }
 
+    /// Drops what waits in classes that have lost their last carrier: it would be hours old when
+    /// one is back.
+    pub(super) fn drop_stranded(&mut self) {
+        let mut any = false;
+        while let Some((class, host)) = self.schedule.first_packets(|class| !self.has_way(class)) {
+            let queue = self.schedule.packets(class, host);
+            let Some(waiting) = self.outbox.drop_first(queue) else { break };
+            self.forget_packet(class, host, waiting);
+            any = true;
+        }
+        if any {
+            self.schedule.forget_gone(|id| self.streams.contains_key(&id));
+        }
+    }
+
     /// A datagram has left its queue.
     pub(super) fn forget_packet(&mut self, class: ClassId, host: HostId, waiting: Waiting) {
         self.schedule.on_packet_left(class, waiting.bytes.len());

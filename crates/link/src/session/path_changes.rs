@@ -263,6 +263,7 @@ impl Session {
                 }
             }
         }
+        self.drop_stranded();
     }
 
     /// Each class goes by the path that its carriers or the choice of the best call for.

@@ -330,6 +330,15 @@ impl Schedule {
         class.enter(host);
     }
 
+    /// Where the first datagrams wait of the classes that `is_it` names.
+    pub fn first_packets(&self, is_it: impl Fn(ClassId) -> bool) -> Option<(ClassId, HostId)> {
+        let all = self.classes.iter().enumerate().filter(|(_, class)| class.packets > 0);
+        let mut those = all.filter(|(i, _)| is_it(ClassId::from_index(*i)));
+        let (i, class) = those.next()?;
+        let waits = |host: &&HostId| !class.queues[host.index()].packets.is_empty();
+        Some((ClassId::from_index(i), *class.ring.iter().find(waits)?))
+    }
+
     /// A datagram left a host's queue.
     pub fn on_packet_left(&mut self, class: ClassId, len: usize) {
         let class = &mut self.classes[class.index()];

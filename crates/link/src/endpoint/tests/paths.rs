@@ -806,6 +806,22 @@ fn a_class_that_waits_is_silent_and_holds_no_places() {
     assert!(w.is_done());
 }
 
+/// L-PT-20: nor do those that were queued in its last moment cross hours later.
+#[test]
+fn datagrams_of_a_class_that_loses_its_carrier_are_dropped() {
+    let (mut w, class) = World::with_class(SHIP, &["line"]);
+    let (now, id) = (w.now, w.peers[SHIP]);
+    let all = w.nodes[SHIP].paths(now, id);
+    let second = all.iter().find(|p| p.name == name("line")).expect("two paths").id;
+    let label = Label { class, ..Label::default() };
+    let dropped = w.session(SHIP).stats().datagrams_dropped;
+    for _ in 0..10 {
+        assert!(w.session(SHIP).send_datagram(now, &[0x45; 1_000], &label));
+    }
+    w.nodes[SHIP].set_path_up(now, id, second, false);
+    assert_eq!(w.session(SHIP).stats().datagrams_dropped, dropped + 10);
+}
+
 /// A connection that the peer knows, although it could not say so, ends there too.
 #[test]
 fn what_arrived_and_seems_lost_is_reset_when_its_carrier_is_back() {
