@@ -48,16 +48,16 @@ impl Session {
     /// Like [`Session::writable_bytes`], for a stream with a codec: 0 while the bytes that are
     /// written already keep the link busy.
     pub fn writable_for_codec(&mut self, id: StreamId) -> u64 {
-        let interleaves = self.streams.get(&id).is_some_and(|s| s.interleaves);
-        let (cap, low) = (self.unsent_cap_if(interleaves), self.low_water());
+        let cap = self.unsent_cap_of(id);
+        let low = self.low_water();
         let told = self.told;
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {
                 s.has_codec = true;
-                let full = !told || s.send.unsent() > low;
+                let full = !told || s.send.unsent() > low || s.send.unsent() >= cap;
                 s.wants_writable |= full;
                 s.has_more |= full;
-                if full { 0 } else { cap.saturating_sub(s.send.unsent()) }
+                if full { 0 } else { cap - s.send.unsent() }
             }
             _ => 0,
         }

@@ -67,6 +67,16 @@ impl Session {
         }
     }
 
+    /// The same of a stream as it is.
+    pub(super) fn unsent_cap_of(&self, id: StreamId) -> u64 {
+        match self.streams.get(&id) {
+            // What waits for its carrier, maybe for hours, leaves the memory to others.
+            Some(s) if !self.has_way(s.class) => self.unsent_cap().min(self.params.reserve),
+            Some(s) => self.unsent_cap_if(s.interleaves),
+            None => 0,
+        }
+    }
+
     /// Sets whether the node's memory is used up and this session has its share of it. Then each of
     /// its streams has its reserve and no more.
     pub(crate) fn set_short(&mut self, short: bool) {

@@ -63,12 +63,7 @@ impl Session {
 
     /// How many bytes [`Session::write`] would take now. If it is 0, [`Event::Writable`] follows.
     pub fn writable_bytes(&mut self, id: StreamId) -> u64 {
-        let cap = match self.streams.get(&id) {
-            // What waits for its carrier, maybe for hours, leaves the memory to others.
-            Some(s) if !self.has_way(s.class) => self.unsent_cap().min(self.params.reserve),
-            Some(s) => self.unsent_cap_if(s.interleaves),
-            None => return 0,
-        };
+        let cap = self.unsent_cap_of(id);
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {
                 let room = cap.saturating_sub(s.send.unsent());

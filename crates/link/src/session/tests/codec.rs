@@ -1,6 +1,7 @@
 //! What a session promises to its user, who compresses its streams' bytes.
 
 use super::*;
+use crate::path::{CarrierName, CarrierNames};
 
 fn compressed() -> LinkConfig {
     LinkConfig { history: ByteCount(1 << 20), ..config() }
@@ -97,4 +98,27 @@ fn a_transfer_of_which_little_waits_is_not_taken_for_interactive() {
     assert!(w.sides[0].writable_for_codec(shell) > 0);
     w.sides[0].write_compressed(w.now, shell, &[7; 2]);
     assert!(w.sides[0].schedule.has_strict(w.now, 0));
+}
+
+/// Blocks of a stream whose class has no carrier now lie here, maybe for hours.
+#[test]
+fn a_stream_that_waits_for_its_carrier_is_asked_for_no_more_than_its_reserve() {
+    let mut w = World::new(64, CLEAN, LinkConfig { history: ByteCount(1 << 20), ..config() });
+    let [satellite, line] = [&b"satellite"[..], b"line"].map(CarrierName::new);
+    let carriers = CarrierNames::new(&[line.expect("it is short")]).expect("one name");
+    let mut classes = vec![ClassConfig::default(); ClassId::BUILT_IN];
+    classes.push(ClassConfig { carriers, ..ClassConfig::default() });
+    let now = w.now;
+    w.sides[0].name_path(now, PathId::FIRST, satellite.expect("it is short"));
+    w.sides[0].set_classes(now, &classes);
+    let id = w.sides[0].open(now, origin()).unwrap();
+    w.sides[0].set_class(id, ClassId::from_index(ClassId::BUILT_IN));
+    let reserve = w.sides[0].params().reserve;
+    let mut held = 0;
+    while let room @ 1.. = w.sides[0].writable_for_codec(id) {
+        w.sides[0].write_compressed(now, id, &vec![7; room as usize]);
+        held += room;
+        assert!(held <= reserve, "{held} of {reserve} bytes");
+    }
+    assert_eq!(held, reserve);
 }
