@@ -689,10 +689,7 @@ fn bytes_before_resets_take_no_more_than_the_window_of_all() {
     // Where their readers go on, what was not taken is when it comes again.
     let (id, offset) = refused.expect("some were not taken");
     for n in 0..40 {
-        let len = w.sides[1].peek(StreamId(2 * n)).len();
-        w.sides[1].consume(w.now, StreamId(2 * n), len);
-        while w.sides[1].peek(StreamId(2 * n)).len() > 0 {
-            let len = w.sides[1].peek(StreamId(2 * n)).len();
+        while let len @ 1.. = w.sides[1].peek(StreamId(2 * n)).len() {
             w.sides[1].consume(w.now, StreamId(2 * n), len);
         }
     }
