@@ -1,7 +1,9 @@
-//! Clients of the proxy that were told that there is no connection, and are heard for a moment more.
+//! Clients of the proxy that were told that there is no connection, and are heard for a moment
+//! more.
 //!
-//! Where a socket is closed while bytes of the client's are unread, or are still to come, the kernel
-//! resets the connection, and the client may lose the answer with it (RFC 9112, section 9.6).
+//! Where a socket is closed while bytes of the client's are unread, or are still to come, the
+//! kernel resets the connection, and the client may lose the answer with it (RFC 9112, section
+//! 9.6).
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;

@@ -34,8 +34,9 @@ const BUFFER: usize = 64 << 10;
 /// is carried by the gateway as ever, or at the hub reset unless its host has none ([`Places`]),
 /// and a data connection is not made.
 const MOST: usize = 4000;
-/// Connections to servers that the gateway may be making at once ([`Quota`]). A session that has lost
-/// its place counts until the gateway has answered: it tries for two minutes where no server does.
+/// Connections to servers that the gateway may be making at once ([`Quota`]). A session that has
+/// lost its place counts until the gateway has answered: it tries for two minutes where no server
+/// does.
 const MOST_CONNECTS: usize = 2048;
 
 fn main() -> ExitCode {

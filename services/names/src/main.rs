@@ -40,8 +40,8 @@ const TOLD: u64 = 1_000;
 const MOST_HOSTS: usize = 1000;
 /// While a host has so much unread no further question of its connection is taken, in bytes.
 const MOST_UNREAD: usize = 16 << 10;
-/// What all hosts may have unread, in bytes: answers that come at once from servers. Of what is more
-/// the connection with the most is reset.
+/// What all hosts may have unread, in bytes: answers that come at once from servers. Where it is
+/// more the connection with the most is reset.
 const MOST_OF_HOSTS: usize = 64 << 20;
 /// A host's connection rests so long at most without a question, in milliseconds (RFC 7766,
 /// section 6.2.3).
