@@ -98,8 +98,7 @@ mod tests {
         let kind = Policy::default().kind(&origin, true);
         let (stream, moved) = (StreamId(0), Instant::ZERO);
         let flow = Flow { peer: PEER, session: 0, stream, kind, moved, to: None };
-        let all: Vec<FlowId> =
-            (0..5_000).map(|_| flows.insert(flow.clone(), target.clone())).collect();
+        let all: Vec<FlowId> = (0..5_000).map(|_| flows.insert(flow, target.clone())).collect();
         for flow in &all {
             moving.note(&flows, *flow, Bytes::default(), false);
         }

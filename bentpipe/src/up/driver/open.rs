@@ -71,7 +71,7 @@ impl Driver {
         let user = node.user.as_deref().map(os::proc::find_user).transpose()?;
         let named = node.user.as_deref().zip(user.as_ref());
         if let Some(named) = named.filter(|(_, user)| os::proc::is_root() && !user.is_root()) {
-            give_state_to(named, &node.private_key.public());
+            give_state_to(named, node.private_key.public());
         }
         let marks = Marks::default();
         let mark = node.tun.as_ref().map(|_| marks.carrier);

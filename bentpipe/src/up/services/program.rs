@@ -373,7 +373,7 @@ mod tests {
             assert_eq!((status.failures, status.keeps_failing()), (failures, failures >= 2));
             assert_eq!(status.end_in_words(), "exit status: 1, \"ca.key is open to others\"");
             assert_eq!(status.next_start_ms, Some(100 << failures));
-            now = now + Duration::from_secs(1);
+            now += Duration::from_secs(1);
         }
         // One that was ended for what it does not do.
         p.ended_for = Some("it does not say hello");
