@@ -165,14 +165,14 @@ impl Manager {
         let left = self.hosts.left.iter().map(|(host, left)| (*host, *left));
         let waiting = left.filter(|(host, _)| self.demand.waits(host) && !over.contains(host));
         waiting
-            .filter(|(_, left)| !lines.iter().any(|at| self.begins_within(now, *at, *left)))
+            .filter(|(_, left)| !lines.iter().any(|at| self.pays_beginning(now, *at, *left)))
             .collect()
     }
 
     /// Does the budget of this host pay the beginning of a call on this line?
     pub(super) fn host_pays(&self, now: Instant, at: usize, host: &Host) -> bool {
         let left = self.hosts.left.get(host);
-        left.is_none_or(|left| self.begins_within(now, at, *left))
+        left.is_none_or(|left| self.pays_beginning(now, at, *left))
     }
 
     /// A budget that is not used up may still be too small for anything that costs something.

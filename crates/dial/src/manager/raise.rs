@@ -164,11 +164,16 @@ impl Manager {
 
     /// Is so much money enough for the beginning of a call, and for more bytes than are under way?
     pub(super) fn begins_within(&self, now: Instant, at: usize, money: Money) -> bool {
-        let rates = self.rates(at);
         let call = Call::beginning(self.wall(now), ByteCount(self.month_bytes(at)));
-        let more = rates.bytes_within(&call, money);
+        let more = self.rates(at).bytes_within(&call, money);
         let is_more = more.is_none_or(|more| more > self.lines[at].config.under_way);
-        rates.price(&call) <= money && is_more
+        self.pays_beginning(now, at, money) && is_more
+    }
+
+    /// Is so much money enough for the beginning of a call?
+    pub(super) fn pays_beginning(&self, now: Instant, at: usize, money: Money) -> bool {
+        let call = Call::beginning(self.wall(now), ByteCount(self.month_bytes(at)));
+        self.rates(at).price(&call) <= money
     }
 
     /// Does money keep from being raised each line that is meant, which may be one alone?
