@@ -2,6 +2,8 @@
 //! the start, and on reload it is told how the source's peers differ from those in force. The
 //! configuration file ([`PeerFile`]) is one source; what a fleet of hubs shares would be another.
 
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -59,6 +61,14 @@ pub(super) struct PeerFile {
 }
 
 impl PeerFile {
+    /// The file, which the user whom the process has become may own himself.
+    fn open(&self) -> io::Result<File> {
+        match (File::open(&self.path), &self.keeper) {
+            (Err(e), Some(keeper)) if e.kind() == ErrorKind::PermissionDenied => keeper.open(),
+            (opened, _) => opened,
+        }
+    }
+
     pub fn new(path: &Path) -> PeerFile {
         PeerFile { path: path.to_owned(), keeper: None }
     }
@@ -70,8 +80,7 @@ impl PeerSource for PeerFile {
     }
 
     fn read(&self) -> Result<Config, ConfigError> {
-        let Some(keeper) = &self.keeper else { return Config::load(&self.path) };
-        let file = keeper.open().map_err(|e| ConfigError::unreadable(&self.path, &e))?;
+        let file = self.open().map_err(|e| ConfigError::unreadable(&self.path, &e))?;
         Config::load_from(file, &self.path)
     }
 
@@ -79,7 +88,7 @@ impl PeerSource for PeerFile {
         match &self.keeper {
             // Key files that it names are not the keeper's.
             Some(_) => self.read().map(drop).map_err(|e| e.in_one_line()),
-            None => std::fs::File::open(&self.path).map(drop).map_err(|e| e.to_string()),
+            None => self.open().map(drop).map_err(|e| e.to_string()),
         }
     }
 
