@@ -329,6 +329,7 @@ impl Held {
             !asked.is_empty()
         });
         self.count -= due.len();
+        self.left = self.left.min(self.count);
         self.again = (!self.by.is_empty()).then_some(now + AGAIN);
         due
     }
