@@ -111,7 +111,7 @@ impl Tun {
     /// the rest.
     pub fn read(&self, buf: &mut [u8]) -> Result<usize, TunError> {
         let fd = self.fd.as_raw_fd();
-        for _ in 0..=PASSED_OVER {
+        for _ in 0..PASSED_OVER {
             let (ptr, len) = (buf.as_mut_ptr().cast(), buf.len());
             // SAFETY: pointer and length describe `buf`.
             let n = retry(|| check_len(unsafe { libc::read(fd, ptr, len) }))?;

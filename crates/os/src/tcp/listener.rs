@@ -89,7 +89,7 @@ impl Listener {
     /// [`PASSED_OVER`] of either in a row the answer is `WouldBlock`, so that a program that
     /// connects all the time does not keep the caller: a level-triggered poller tells of the rest.
     pub fn accept(&self) -> io::Result<Accepted> {
-        for _ in 0..=PASSED_OVER {
+        for _ in 0..PASSED_OVER {
             let (stream, client) = match retry(|| self.accept_one()) {
                 Err(e) if is_over(&e) => continue,
                 other => other?,
