@@ -21,5 +21,5 @@ pub use prefix::{IpPrefix, ParsePrefixError};
 pub use private::is_private;
 pub use rate::{BitRate, ByteCount, ParseUnitError, Ratio};
 pub use rng::Rng;
-pub use shares::{HostShares, Shares, host_in_network};
+pub use shares::{HostShares, Shares, host_in_network, one_host};
 pub use time::{Duration, Instant};

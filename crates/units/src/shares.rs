@@ -198,6 +198,15 @@ pub fn host_in_network(host: IpAddr) -> (IpAddr, IpAddr) {
     (network, host)
 }
 
+/// What a host counts as where it is told from others alone: its address, or its network of 64 bits
+/// in IPv6, in which it has as many addresses as it likes.
+pub fn one_host(host: IpAddr) -> IpAddr {
+    match host_in_network(host) {
+        (network @ IpAddr::V6(_), _) => network,
+        (_, address) => address,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

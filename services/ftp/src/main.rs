@@ -24,7 +24,7 @@ use service::carry::{Carried, Turn, Verdict, Way};
 use service::message::{Accepted, Incoming};
 use service::quota::Quota;
 use service::{Client, Error, Event, Reason, Request};
-use units::{Duration, host_in_network};
+use units::{Duration, one_host};
 
 /// The poller's number for the gateway; connections have two each from 1 on.
 const GATEWAY: u64 = 0;
@@ -74,14 +74,6 @@ struct Hub {
 impl Hub {
     fn holder(&self) -> Holder {
         Holder::behind(&self.peer, self.client.ip())
-    }
-
-    /// The host, or the 64 bits of IPv6 in which it has as many addresses as it likes.
-    fn host(&self) -> IpAddr {
-        match host_in_network(self.client.ip()) {
-            (network @ IpAddr::V6(_), _) => network,
-            (_, host) => host,
-        }
     }
 }
 
@@ -254,7 +246,7 @@ impl Ftp {
         source: SocketAddr,
         asked: impl FnOnce(Hub) -> Asked,
     ) -> Result<(), Error> {
-        let (peer, host) = (session.peer.clone(), session.host());
+        let (peer, host) = (session.peer.clone(), one_host(session.client.ip()));
         if !self.quota.has_room(&peer, &host) {
             eprintln!("too many servers do not answer {} of {peer}", session.client);
             return Ok(());

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use service::quota::Quota;
-use units::{Shares, is_private};
+use units::{Shares, is_private, one_host};
 
+use crate::Key;
 use crate::cache::{Cache, Found};
 use crate::exchange::Frame;
 use crate::message::{self, Answer, LARGEST, LONGEST_QUESTION, Query};
-use crate::{Key, host};
 use ahead::Ahead;
 use together::Together;
 
@@ -259,7 +259,7 @@ impl Far {
             } else if let Some(id) = id {
                 self.send(peer, Frame::Failed { id });
             }
-        } else if !self.quota.has_room(peer, &host(client)) {
+        } else if !self.quota.has_room(peer, &one_host(client.ip())) {
             if let Some(id) = id {
                 self.send(peer, Frame::Failed { id });
             }
@@ -268,7 +268,7 @@ impl Far {
             let (peer, key) = of.clone();
             let (dial, server, query) = (self.last, key.0, key.1.clone());
             let ids = id.into_iter().collect();
-            self.quota.begin(&peer, host(client));
+            self.quota.begin(&peer, one_host(client.ip()));
             self.dialled.insert(of, dial);
             self.out.push(Do::Dial { dial, peer: peer.clone(), client, server, query });
             self.dials.insert(dial, Dial { peer, client, key, ids, learned, orphan: false });
@@ -286,7 +286,7 @@ impl Far {
     pub fn give_up(&mut self, number: u64) {
         let Some(Dial { peer, client, ids, .. }) = self.remove_dial(number) else { return };
         ids.into_iter().for_each(|id| self.send(&peer, Frame::Failed { id }));
-        self.given_up.insert(number, (peer, host(client)));
+        self.given_up.insert(number, (peer, one_host(client.ip())));
     }
 
     /// The gateway tries no longer to connect for a question that was given up.
@@ -300,7 +300,7 @@ impl Far {
     pub fn on_answer(&mut self, now: u64, dial: u64, message: Option<&[u8]>) {
         let Some(dial) = self.remove_dial(dial) else { return };
         let Dial { peer, client, key, ids, learned, orphan } = dial;
-        self.quota.end(&peer, host(client));
+        self.quota.end(&peer, one_host(client.ip()));
         let answer = message.and_then(|message| {
             Answer::parse(&key.1, message).or_else(|| Answer::of_failure(&key.1, message))
         });

@@ -7,18 +7,10 @@ pub mod far;
 pub mod message;
 pub mod near;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// What an answer is of: the server that was asked, and the question as [`message`] writes it.
 pub type Key = (SocketAddr, Vec<u8>);
-
-/// The host that has this address, or the 64 bits of IPv6 in which it has as many as it likes.
-fn host(client: SocketAddr) -> IpAddr {
-    match units::host_in_network(client.ip()) {
-        (network @ IpAddr::V6(_), _) => network,
-        (_, host) => host,
-    }
-}
 
 /// For the fuzzer: nothing that arrives panics, and what is written can be read.
 pub fn fuzz(data: &[u8]) {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use units::{Shares, host_in_network};
+use units::{Shares, host_in_network, one_host};
 
+use crate::Key;
 use crate::cache::{Cache, Found};
 use crate::exchange::Frame;
 use crate::message::{Answer, LONGEST_QUESTION, Query};
-use crate::{Key, host};
 
 /// Memory of the cache. Of it the network or peer loses its own first that has the most, and in it
 /// the host that does.
@@ -315,7 +315,8 @@ impl Near {
             (w.client, w.by, w.query.id) == (waiter.client, waiter.by, waiter.query.id)
         };
         // No host has more of the places than are free.
-        let its = asked.waiters.iter().filter(|w| host(w.client) == host(waiter.client)).count();
+        let host = |waiter: &Waiter| one_host(waiter.client.ip());
+        let its = asked.waiters.iter().filter(|w| host(w) == host(&waiter)).count();
         if its >= MOST_WAITING - asked.waiters.len() {
             self.onward(waiter.by, waiter.client, of.1.0, &waiter.bytes);
         } else if !asked.waiters.iter().any(same) {

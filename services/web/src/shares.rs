@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use tokio::task::{AbortHandle, spawn_local};
-use units::host_in_network;
+use units::one_host;
 
 /// Places of a kind, by who holds them, a peer or a host. Nobody has more than are free, and where
 /// less than a quarter is free four times its square: a dozen that take all they can leave one in
@@ -77,7 +77,7 @@ impl HostPlaces {
 
     /// One of them. `None`: the host, or its network, has its part.
     pub fn take(&self, host: IpAddr) -> Option<HostPlace> {
-        let network = holder(host);
+        let network = one_host(host);
         let _of_network = self.networks.take(&network, 1)?;
         let _of_host = match network.is_ipv6() {
             true => Some(self.in_network(network).take(&host, 1)?),
@@ -93,17 +93,9 @@ impl HostPlaces {
     }
 }
 
-/// What a host counts as: its address, or its network of 64 bits in IPv6.
-fn holder(host: IpAddr) -> IpAddr {
-    match host.to_canonical() {
-        IpAddr::V6(_) => host_in_network(host).0,
-        address @ IpAddr::V4(_) => address,
-    }
-}
-
 /// Its name.
 pub fn holder_of(host: IpAddr) -> Rc<str> {
-    holder(host).to_string().into()
+    one_host(host).to_string().into()
 }
 
 /// Streams that peers open. Of each peer the newest few are served: one before them belongs to a
