@@ -586,7 +586,7 @@ impl Engine {
             match turn {
                 Turn::Rests => {}
                 Turn::HasMore => self.enqueue(id),
-                Turn::Ended | Turn::Reset => match pair.under_way() {
+                Turn::Ended => match pair.under_way() {
                     0 => drop(self.forget(id)),
                     left => {
                         let patience = || Patience::begin(now, PATIENCE, left);

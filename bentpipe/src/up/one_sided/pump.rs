@@ -40,10 +40,9 @@ pub enum Turn {
     Rests,
     /// It gave way to others.
     HasMore,
-    /// Both ends were relayed: closed in good order.
+    /// Drop both when their hosts have all that was written: both ends were relayed, and they close
+    /// in good order, or one side reset, and so shall the other.
     Ended,
-    /// One side reset, and so shall the other, which was written all that came before: drop both.
-    Reset,
 }
 
 /// A connection through this host.
@@ -123,7 +122,7 @@ impl Pair {
         let more = up.pass(client, server, buffer) | down.pass(server, client, buffer);
         let ends = |from: &Side, half: &Half, to: &Side| from.dead && (to.dead || half.is_given());
         if ends(client, up, server) || ends(server, down, client) {
-            return Turn::Reset;
+            return Turn::Ended;
         }
         if self.halves.iter().all(|half| half.output_ended) {
             for side in &self.sides {

@@ -45,7 +45,7 @@ impl Bench {
         let Some(pair) = &mut self.pair else { return };
         self.events.iter().for_each(|event| pair.on_event(event.token as usize, event));
         self.outcome = pair.turn(&mut self.buffer);
-        if self.outcome == Turn::Reset && pair.under_way() == 0 {
+        if self.outcome == Turn::Ended && pair.under_way() == 0 {
             self.pair = None;
         }
     }
