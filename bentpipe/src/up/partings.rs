@@ -80,6 +80,7 @@ impl Parting {
 
 #[cfg(test)]
 mod tests {
+    use os::poll::{Events, Interest, Poller};
     use os::tcp::{TcpOptions, pair};
 
     use super::*;
@@ -104,7 +105,10 @@ mod tests {
         partings.handle_timeout(at(50));
         assert_eq!(partings.all.len(), 2);
         clients[0].shutdown_write().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        let mut poller = Poller::new().unwrap();
+        poller.add(&partings.all[0].stream, 0, Interest::READ).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        assert_eq!(poller.wait(&mut Events::with_capacity(1), patience).unwrap(), 1);
         partings.handle_timeout(at(100));
         assert_eq!((partings.all.len(), partings.poll_timeout()), (1, Some(at(150))));
         partings.handle_timeout(at(1_000));

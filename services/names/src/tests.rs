@@ -111,8 +111,9 @@ fn a_host_that_asks_without_end_leaves_others_their_turns() {
         assert_eq!(names.near.counts.misses, (n * AT_ONCE as u64).min(150));
     }
     let said = said(&gateway);
-    let stats = said.iter().filter(|it| matches!(it, Request::Stats { .. }));
-    assert_eq!(stats.count(), 1, "at most one a second: {said:?}");
+    let stats = said.iter().filter(|it| matches!(it, Request::Stats { .. })).count() as u64;
+    let seconds = names.now() / TOLD;
+    assert!((1..=1 + seconds).contains(&stats), "at most one a second: {said:?}");
 }
 
 #[test]

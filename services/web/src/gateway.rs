@@ -609,16 +609,22 @@ mod tests {
             assert_eq!(gateway.waiting.borrow().len(), OPEN_OF_PEER);
             assert_eq!(gateway.looking.borrow().len(), LOOK_UPS_OF_PEER);
             let (mut room, mut asked) = (service::room(), Vec::new());
-            while let Ok(got) = ours.receive(&mut room, false) {
-                match packet::decode::<Request>(&room[..got.len]).unwrap().0 {
-                    Request::Connect { request, .. } | Request::Resolve { request, .. } => {
-                        asked.push(request);
+            // A thread says them.
+            let all_asked = async {
+                while asked.len() < OPEN_OF_PEER + LOOK_UPS_OF_PEER {
+                    let Ok(got) = ours.receive(&mut room, false) else {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        continue;
+                    };
+                    match packet::decode::<Request>(&room[..got.len]).unwrap().0 {
+                        Request::Connect { request, .. } | Request::Resolve { request, .. } => {
+                            asked.push(request);
+                        }
+                        _ => {}
                     }
-                    _ => {}
                 }
-                tokio::time::sleep(Duration::from_micros(100)).await;
-            }
-            assert_eq!(asked.len(), OPEN_OF_PEER + LOOK_UPS_OF_PEER);
+            };
+            timeout(Duration::from_secs(20), all_asked).await.expect("the gateway is asked");
             for request in asked {
                 say(&ours, &Event::Failed { request, reason: Reason::Refused });
                 tokio::task::yield_now().await;

@@ -316,7 +316,7 @@ fn a_peer_that_is_back_at_once_has_its_files_again() {
         assert!(link.stores.known.contains_key(&link.peer), "it has none");
     }
     assert!(!link.stores.told_unusable, "something was wrong");
-    // Another thread of this process takes half a second to close them.
+    // Another thread of this process takes its time to close them.
     link.stores.remove(link.now, &mut link.relay, link.peer);
     link.stores.add(link.now, &mut link.relay, link.peer, &key);
     link.until_open();
@@ -324,7 +324,7 @@ fn a_peer_that_is_back_at_once_has_its_files_again() {
     other.stores.place = link.stores.place.clone();
     other.stores.remove(other.now, &mut other.relay, other.peer);
     other.stores.add(other.now, &mut other.relay, other.peer, &key);
-    for _ in 0..500 {
+    for _ in 0..200 {
         other.stores.work(other.now, &mut other.relay);
         thread::sleep(std::time::Duration::from_millis(1));
     }
