@@ -21,6 +21,16 @@ fn field(pid: u32, name: &str) -> String {
     line.unwrap_or_else(|| panic!("no {name} in {status}")).to_owned()
 }
 
+/// "nobody" on Debian.
+const USER: u32 = 65_534;
+
+/// Its first gateway goes on as [`USER`]; none was started.
+fn world_of_user() -> World {
+    let mut plan = Plan::default();
+    plan.a.node = format!("user = \"{USER}\"\n{RELEASE}");
+    World::without_gateways(&plan)
+}
+
 /// A file that goes with the test, also if that fails.
 struct Gone(PathBuf);
 
@@ -90,14 +100,10 @@ fn as_root_a_gateway_keeps_only_the_rights_that_it_needs_and_goes_on_working() {
 
 #[test]
 fn as_the_configured_user_a_gateway_goes_on_working() {
-    /// "nobody" on Debian.
-    const USER: u32 = 65_534;
     if !root() {
         return;
     }
-    let mut plan = Plan::default();
-    plan.a.node = format!("user = \"{USER}\"\n{RELEASE}");
-    let mut world = World::without_gateways(&plan);
+    let mut world = world_of_user();
     chown(world.a.dir(), Some(USER), Some(USER)).unwrap();
     chown(world.a.file(), Some(USER), Some(USER)).unwrap();
     world.b.start();
@@ -114,13 +120,10 @@ fn as_the_configured_user_a_gateway_goes_on_working() {
 /// As the package has it: the file, its directory and that of the state are root's alone.
 #[test]
 fn as_a_user_who_reads_nothing_of_roots_a_gateway_reloads_keeps_its_state_and_leaves_no_socket() {
-    const USER: u32 = 65_534;
     if !root() {
         return;
     }
-    let mut plan = Plan::default();
-    plan.a.node = format!("user = \"{USER}\"\n{RELEASE}");
-    let mut world = World::without_gateways(&plan);
+    let mut world = world_of_user();
     fs::set_permissions(world.a.dir(), fs::Permissions::from_mode(0o700)).unwrap();
     world.b.start();
     world.a.start();

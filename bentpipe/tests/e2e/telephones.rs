@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bentpipe::admin::TelephoneReport;
 use bentpipe_lab::modem::Modems;
@@ -43,6 +43,17 @@ fn wait_for_lines(gateway: &Gateway, what: &str, is: impl Fn(&[TelephoneReport])
     });
 }
 
+/// A ship with the guide's modem on the first line, which calls the second and hangs up when nothing
+/// moves for so long. The shore's part is left to the test.
+fn a_ship_that_calls(paths: &[PathBuf], idle: &str) -> Plan {
+    let mut plan = Plan { rate: BitRate::from_bps(46_080), delay_ms: 50, ..Plan::default() };
+    (plan.a.mtu, plan.b.mtu) = (500, 500);
+    plan.a.endpoint = None;
+    let [_, calls, _] = guides_modem(&paths[0], &paths[1]);
+    plan.a.peer = format!("{calls}idle = {idle:?}\n");
+    plan
+}
+
 /// A stranger has the first line, so the ship comes to the second; he is hung up and counted, and
 /// the ship's next call comes to the first, with the session and the connections of the one before.
 #[test]
@@ -52,11 +63,7 @@ fn a_peer_comes_in_by_any_line_of_the_group_and_a_stranger_is_hung_up_and_counte
     }
     let modems = telephones();
     let paths = modems.paths();
-    let mut plan = Plan { rate: BitRate::from_bps(46_080), delay_ms: 50, ..Plan::default() };
-    (plan.a.mtu, plan.b.mtu) = (500, 500);
-    plan.a.endpoint = None;
-    let [_, calls, _] = guides_modem(&paths[0], &paths[1]);
-    plan.a.peer = format!("{calls}idle = \"3s\"\n");
+    let mut plan = a_ship_that_calls(paths, "3s");
     // The guide's table, "one table for each modem". Who may call is slow: a stranger stays for
     // longer than this machine is busy.
     let telephone = |path: &Path| {
@@ -125,11 +132,7 @@ fn who_calls_by_telephone_gets_no_session_where_he_was_before() {
     }
     let modems = telephones();
     let paths = modems.paths();
-    let mut plan = Plan { rate: BitRate::from_bps(46_080), delay_ms: 50, ..Plan::default() };
-    (plan.a.mtu, plan.b.mtu) = (500, 500);
-    plan.a.endpoint = None;
-    let [_, calls, _] = guides_modem(&paths[0], &paths[1]);
-    plan.a.peer = format!("{calls}idle = \"60s\"\n");
+    let mut plan = a_ship_that_calls(paths, "60s");
     let text = toml(GUIDE, "A shore with several modems answers for all its peers");
     plan.b.peer = put(text, "/dev/ttyUSB0", &paths[1].display().to_string());
     let mut world = World::without_gateways(&plan);
