@@ -61,16 +61,16 @@ pub(super) struct PeerFile {
 }
 
 impl PeerFile {
+    pub fn new(path: &Path) -> PeerFile {
+        PeerFile { path: path.to_owned(), keeper: None }
+    }
+
     /// The file, which the user whom the process has become may own himself.
     fn open(&self) -> io::Result<File> {
         match (File::open(&self.path), &self.keeper) {
             (Err(e), Some(keeper)) if e.kind() == ErrorKind::PermissionDenied => keeper.open(),
             (opened, _) => opened,
         }
-    }
-
-    pub fn new(path: &Path) -> PeerFile {
-        PeerFile { path: path.to_owned(), keeper: None }
     }
 }
 

@@ -61,6 +61,7 @@ const FIELDS: usize = 64 << 20;
 const TRIED: usize = 4;
 
 type Sender = SendRequest<Body>;
+
 /// In a request: no host has asked for it yet.
 #[derive(Clone, Copy)]
 struct Ahead;

@@ -325,7 +325,6 @@ mod tests {
         })
     }
 
-    /// One that says as much as it can, whenever it is heard, has a quarter of the time.
     /// A socket whose other end is gone has news for as long as anybody has it open.
     #[test]
     fn the_line_of_a_service_that_has_ended_has_no_news() {
@@ -341,6 +340,7 @@ mod tests {
         assert!(line.is_gone());
     }
 
+    /// One that says as much as it can, whenever it is heard, has a quarter of the time.
     #[test]
     fn a_service_that_talks_without_end_has_its_part_of_the_processor() {
         let (mut p, turn) = (program(), Duration::from_micros(900));

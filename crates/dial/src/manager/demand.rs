@@ -122,22 +122,27 @@ impl Demand {
     pub fn is_stopped(&self, host: &Host) -> bool {
         self.stopped.contains(host)
     }
+
     pub fn stopped(&self) -> &BTreeSet<Host> {
         &self.stopped
     }
+
     /// Does something of this host wait?
     pub fn waits(&self, host: &Host) -> bool {
         self.hosts.contains_key(host)
     }
+
     /// The hosts of which something waits.
     pub fn hosts(&self) -> impl Iterator<Item = Host> {
         self.hosts.keys().copied()
     }
+
     /// What waits under a rule, the oldest first.
     pub fn under(&self, rule: usize) -> impl Iterator<Item = &Flow> {
         let places = (rule, Instant::ZERO, FlowId(0))..(rule + 1, Instant::ZERO, FlowId(0));
         self.order.range(places).filter_map(|(.., id)| Some(&self.flows.get(id)?.flow))
     }
+
     /// What waits, rule by rule, in the order of the rules; also under those that raise nothing.
     pub fn all(&self) -> impl Iterator<Item = Pending<'_>> {
         let mut from = 0;
