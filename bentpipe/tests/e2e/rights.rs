@@ -7,16 +7,19 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use units::{BitRate, Duration as Time};
+
 use crate::failure::RELEASE;
 use crate::gateway::Gateway;
 use crate::harness::{Plan, World, must, root, run, wait_for};
+use crate::line::{called_world, telephones};
 use crate::tcp::{SERVER, check_echo, echo_once, listen};
 
 /// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_NET_RAW (capabilities(7)).
 const KEPT: &str = "0000000000003400";
 
-fn field(pid: u32, name: &str) -> String {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+/// Of what proc(5) says of a process or a thread.
+fn field(status: &str, name: &str) -> String {
     let line = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(":\t"));
     line.unwrap_or_else(|| panic!("no {name} in {status}")).to_owned()
 }
@@ -41,14 +44,21 @@ impl Drop for Gone {
 }
 
 /// The sets of rights of a gateway, whose user is `uid`.
+/// Rights are a thread's own, so that all have to have given them up.
 fn check_rights(gateway: &Gateway, uid: u32) {
-    let pid = gateway.pid();
-    for set in ["CapEff", "CapPrm", "CapBnd"] {
-        assert_eq!(field(pid, set), KEPT, "{set}");
+    for thread in fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap() {
+        // One that has just ended has no rights.
+        let Ok(status) = fs::read_to_string(thread.unwrap().path().join("status")) else {
+            continue;
+        };
+        let of = |name: &str| field(&status, name);
+        for set in ["CapEff", "CapPrm", "CapBnd"] {
+            assert_eq!(of(set), KEPT, "{set} of {}", of("Name"));
+        }
+        assert_eq!(of("NoNewPrivs"), "1", "{}", of("Name"));
+        assert!(of("Uid").starts_with(&format!("{uid}\t{uid}\t{uid}")), "the user: {status}");
+        assert!(of("Gid").starts_with(&format!("{uid}\t{uid}\t{uid}")), "the group: {status}");
     }
-    assert_eq!(field(pid, "NoNewPrivs"), "1");
-    assert!(field(pid, "Uid").starts_with(&format!("{uid}\t{uid}\t{uid}")), "the user");
-    assert!(field(pid, "Gid").starts_with(&format!("{uid}\t{uid}\t{uid}")), "the group");
 }
 
 /// Its `nft` is killed, it changes its routes, and it leaves nothing: whatever takes
@@ -98,6 +108,27 @@ fn as_root_a_gateway_keeps_only_the_rights_that_it_needs_and_goes_on_working() {
     check_that_it_still_can(&mut world);
 }
 
+/// The books of a line are written by a thread.
+#[test]
+fn the_threads_of_a_gateway_that_calls_have_no_right_more() {
+    if !root() {
+        return;
+    }
+    let quick = Time::from_millis(100);
+    let modems = telephones(BitRate::from_bps(57_600), Time::from_millis(50), [quick, quick]);
+    let world = called_world(&modems, BitRate::from_bps(46_080), 50, "idle = \"60s\"\n");
+    let names = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", world.a.pid())).unwrap();
+        let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
+        tasks.filter_map(|task| name(task.unwrap())).collect::<Vec<_>>()
+    };
+    assert!(names().iter().any(|name| name == "ledger\n"), "{:?}", names());
+    check_rights(&world.a, 0);
+    let listener = listen(&world.server, SERVER);
+    check_echo(&world.client, &listener);
+    check_rights(&world.a, 0);
+}
+
 #[test]
 fn as_the_configured_user_a_gateway_goes_on_working() {
     if !root() {
@@ -112,7 +143,8 @@ fn as_the_configured_user_a_gateway_goes_on_working() {
     check_rights(&world.a, USER);
     let own = run(std::process::Command::new("id").args(["-G", &USER.to_string()]));
     let own = String::from_utf8_lossy(&own.stdout).trim().to_owned();
-    assert_eq!(field(world.a.pid(), "Groups").trim(), own, "as at a login");
+    let status = fs::read_to_string(format!("/proc/{}/status", world.a.pid())).unwrap();
+    assert_eq!(field(&status, "Groups").trim(), own, "as at a login");
     assert_eq!(fs::metadata(world.a.file()).unwrap().uid(), USER);
     check_that_it_still_can(&mut world);
 }

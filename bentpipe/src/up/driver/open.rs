@@ -140,7 +140,6 @@ impl Driver {
             packet: vec![0; 65_536],
             config,
         };
-        driver.add_peers()?;
         driver.begin_to_intercept()?;
         driver.one_sided = OneSidedLinks::open(&driver.config)?;
         driver.watch()?;
@@ -154,6 +153,8 @@ impl Driver {
             Some(user) => os::proc::become_user(user)?,
             None => os::proc::drop_rights()?,
         }
+        // With the rights of one that a reload adds: their lines start threads.
+        driver.add_peers()?;
         // Files belong to whoever runs the program from here on.
         let config = &driver.config;
         let is_on = |p: &&Peer| p.dedup != Share::Off;
