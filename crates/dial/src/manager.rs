@@ -526,6 +526,7 @@ impl Manager {
         // Budgets and prices are of the month, sessions of the day.
         let midnight = 86_400 - self.wall(now).0 % 86_400;
         self.want(now, now + Duration::from_secs(midnight), "midnight");
+        self.want_other_prices(now);
         self.meter(now, books);
         self.look_at_budgets(now, books);
         self.look_at_own_budgets(now, books);
@@ -534,6 +535,16 @@ impl Manager {
         self.raise(now);
         self.drop_again(now);
         self.linger(now);
+    }
+
+    /// What was too dear to begin may be begun in other hours.
+    fn want_other_prices(&mut self, now: Instant) {
+        let wall = self.wall(now);
+        let dialled = self.lines.iter().filter(|line| line.config.dialled);
+        let prices = dialled.map(|line| line.config.tariff.rates(&self.zone).next_prices(wall));
+        if let Some(next) = prices.flatten().min() {
+            self.want(now, now + next, "prices of other hours");
+        }
     }
 
     /// Writes down what calls cost by now.

@@ -148,6 +148,17 @@ impl Rates {
         self.bands.iter().any(|band| !band.per_minute.is_zero())
     }
 
+    /// How long until a call that begins then has another price of a minute than one at `wall`.
+    /// `None`: it has the same price at all times.
+    pub fn next_prices(&self, wall: Wall) -> Option<Duration> {
+        if self.bands.len() < 2 {
+            return None;
+        }
+        let now = Wall(wall.0.saturating_sub(self.lead.as_nanos() / 1_000_000_000));
+        let band = self.bands.iter().find(|b| Hours(vec![b.when]).contains(now))?;
+        Hours(vec![band.when]).next_edge(now)
+    }
+
     /// What the call costs so far. A call that exists has begun its first step of time.
     pub fn price(&self, call: &Call) -> Money {
         let time = self.time_price(call.start, self.steps(call.elapsed));

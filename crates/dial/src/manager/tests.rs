@@ -6,7 +6,7 @@ use units::{BitRate, Duration, IpPrefix};
 use super::*;
 use crate::books::{By, Query};
 use crate::rules::{KNOWN_NOISE, Match, Rules, read_noise};
-use crate::tariff::{Beyond, Flat, Rates, Tariff};
+use crate::tariff::{Band, Beyond, Flat, Rates, Tariff};
 
 mod calls;
 mod carriers;

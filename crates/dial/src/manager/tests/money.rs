@@ -510,6 +510,29 @@ fn a_host_raises_no_call_whose_beginning_is_more_than_its_budget_has() {
     assert_eq!(bench.dialled(), [0]);
 }
 
+/// Noon is in the dear hours.
+#[test]
+fn who_has_too_little_for_a_dear_hour_raises_a_call_when_a_cheap_one_begins() {
+    let band = |when: &str, per_minute: &str| Band {
+        when: when.parse().unwrap(),
+        per_minute: price(per_minute),
+    };
+    let bands = vec![band("08:00-20:00", "3"), band("20:00-08:00", "1")];
+    let rates = Rates { bands, ..Rates::per_minute(price("3"), seconds(60), Duration::ZERO) };
+    let with = |mut config: ManagerConfig| {
+        config.carriers[0].tariff = usd(rates.clone());
+        config
+    };
+    for config in [with(with_host_budget("10.2.0.7", "2")), with(with_budget("2"))] {
+        let mut bench = Bench::new(config);
+        bench.waits(1, &ssh(), 1_000);
+        bench.pass(seconds(8 * 3_600 - 1));
+        assert_eq!(bench.dialled(), [0; 0]);
+        bench.pass(seconds(1));
+        assert_eq!(bench.dialled(), [0], "at 20:00");
+    }
+}
+
 #[test]
 fn who_has_too_little_makes_nothing_due_that_others_gather() {
     let mut bench = Bench::new(with_host_budget("10.2.0.8", "1"));
