@@ -156,7 +156,8 @@ impl Relay {
 
     /// The flow's socket takes nothing of [`Relay::outgoing`] now.
     pub fn not_taken(&mut self, flow: FlowId) {
-        self.codecs.not_taken(flow);
+        let Some(f) = self.living(flow) else { return };
+        self.codecs.not_taken(flow, f.peer);
     }
 
     /// What stands behind the bytes of [`Relay::outgoing`]. Asking re-arms

@@ -147,12 +147,16 @@ impl Codecs {
     }
 
     /// The flow's host takes nothing now.
-    pub fn not_taken(&mut self, flow: FlowId) {
+    pub fn not_taken(&mut self, flow: FlowId, peer: PeerId) {
         if self.waiting > WAITING
             && let Some(flow_codec) = self.flows.get_mut(&flow)
         {
             self.waiting -= flow_codec.waiting();
+            let kept = flow_codec.decoder.kept() as u64;
             flow_codec.forget_waiting();
+            // A block that is not to be read yet may hold more than is kept behind it.
+            let link = self.links.entry(peer).or_default();
+            link.kept_here = link.kept_here - kept + flow_codec.decoder.kept() as u64;
         }
     }
 }

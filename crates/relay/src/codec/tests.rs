@@ -352,6 +352,9 @@ fn what_a_host_does_not_take_waits_as_long_as_there_is_room() {
     g.sides[0].codecs.waiting += WAITING; // Others'.
     g.sides[0].not_taken(ends[0]);
     assert_eq!(g.sides[0].codecs.waiting, WAITING);
+    let codecs = &g.sides[0].codecs;
+    let kept: usize = codecs.flows.values().map(|it| it.decoder.kept()).sum();
+    assert_eq!(codecs.links[&PEER].kept_here, kept as u64, "what is given up is not kept");
     assert!(shown(&mut g) == first, "it is made anew");
     g.sides[0].codecs.waiting -= WAITING;
     assert!(g.take(ends, 0) == text);
