@@ -14,6 +14,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use ftp::control::{Control, Data, Named};
 use ftp::places::{Holder, Places};
@@ -38,6 +39,10 @@ const MOST: usize = 4000;
 /// lost its place counts until the gateway has answered: it tries for two minutes where no server
 /// does.
 const MOST_CONNECTS: usize = 2048;
+/// Messages that are taken of the gateway before others have their turn.
+const AT_ONCE: usize = 64;
+/// How often the gateway is told what is counted.
+const TOLD: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     match serve() {
@@ -119,6 +124,9 @@ struct Ftp {
     /// Those that have more to move.
     more: Vec<u64>,
     counted: Counted,
+    /// What is counted is not what the gateway was told last, and when that was.
+    has_news: bool,
+    told_at: Option<Instant>,
 }
 
 fn serve() -> Result<(), Error> {
@@ -127,7 +135,9 @@ fn serve() -> Result<(), Error> {
     let mut events = Events::with_capacity(256);
     loop {
         let at_once = (!ftp.more.is_empty()).then_some(Duration::ZERO);
-        ftp.poller.wait(&mut events, at_once).map_err(io::Error::other)?;
+        let wait = at_once.or_else(|| ftp.until_told());
+        ftp.poller.wait(&mut events, wait).map_err(io::Error::other)?;
+        ftp.tell();
         for number in std::mem::take(&mut ftp.more) {
             ftp.turn(number, &mut buffer)?;
         }
@@ -168,12 +178,14 @@ impl Ftp {
             near,
             more,
             counted,
+            has_news: false,
+            told_at: None,
         })
     }
 
-    /// Takes what the gateway says; false when it has ended.
+    /// Takes some of what the gateway says; false when it has ended.
     fn hear(&mut self, room: &mut [u8], buffer: &mut [u8]) -> Result<bool, Error> {
-        loop {
+        for _ in 0..AT_ONCE {
             let delivery = match self.client.try_next(room) {
                 Ok(Some(delivery)) => delivery,
                 Ok(None) => return Ok(false),
@@ -203,6 +215,7 @@ impl Ftp {
                 _ => {}
             }
         }
+        Ok(true)
     }
 
     /// The number of one more request, if there is a place for it.
@@ -346,7 +359,7 @@ impl Ftp {
             None => return Ok(()),
         };
         eprintln!("{what}: {reason}");
-        self.tell();
+        self.has_news = true;
         Ok(())
     }
 
@@ -371,7 +384,7 @@ impl Ftp {
             self.near.insert((*client, number));
         }
         self.joined.insert(number, Joined { kind, sockets: Carried::new(a, b) });
-        self.tell();
+        self.has_news = true;
         self.turn(number, buffer)
     }
 
@@ -388,7 +401,7 @@ impl Ftp {
         if let Some(Joined { kind: Kind::Near { client, .. }, .. }) = self.joined.remove(&number) {
             self.near.remove(&(client, number));
         }
-        self.tell();
+        self.has_news = true;
     }
 
     fn turn(&mut self, number: u64, buffer: &mut [u8]) -> Result<(), Error> {
@@ -434,7 +447,17 @@ impl Ftp {
         Ok(())
     }
 
-    fn tell(&self) {
+    /// When the gateway is told what is counted.
+    fn until_told(&self) -> Option<Duration> {
+        let since = |at: Instant| Duration::from_nanos(at.elapsed().as_nanos() as u64);
+        self.has_news.then(|| self.told_at.map_or(Duration::ZERO, |at| TOLD - since(at)))
+    }
+
+    fn tell(&mut self) {
+        if self.until_told() != Some(Duration::ZERO) {
+            return;
+        }
+        (self.has_news, self.told_at) = (false, Some(Instant::now()));
         let Counted { sessions, data, failed, bytes } = self.counted;
         let counters = [
             ("open", self.joined.len() as u64),

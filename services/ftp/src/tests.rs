@@ -88,6 +88,43 @@ fn two_sessions_from_one_port_of_a_host_have_each_their_data_connections() {
 }
 
 #[test]
+fn streams_of_a_peer_without_end_leave_others_their_turns() {
+    let (mut ftp, gateway) = ftp();
+    let flood = AT_ONCE * 3 / 2;
+    for _ in 0..flood {
+        let (_far, stream) = sockets();
+        let incoming = Incoming { id: 3, peer: "ship".into(), client: None };
+        say(&gateway, &Event::Incoming(incoming), b"nothing known", Some(&stream));
+    }
+    let event = Event::Failed { request: 1, reason: Reason::TimedOut };
+    say(&gateway, &event, b"", None);
+    hear(&mut ftp, &gateway);
+    let left =
+        std::iter::from_fn(|| ftp.client.try_next(&mut service::room()).ok().flatten().map(|_| ()));
+    // One of the messages is the gateway's greeting.
+    assert_eq!(left.count(), flood + 2 - AT_ONCE);
+}
+
+#[test]
+fn what_is_counted_is_told_once_a_second() {
+    let (mut ftp, gateway) = ftp();
+    for _ in 0..100 {
+        ftp.counted.failed += 1;
+        ftp.has_news = true;
+        ftp.tell();
+    }
+    let mut room = service::room();
+    let next = || {
+        let got = gateway.receive(&mut room, false).ok()?;
+        Some(packet::decode::<Request>(&room[..got.len]).unwrap().0)
+    };
+    let stats = std::iter::from_fn(next).filter(|it| matches!(it, Request::Stats { .. })).count();
+    let seconds = ftp.told_at.map_or(0, |at| at.elapsed().as_secs()) as usize;
+    assert!((1..=1 + seconds).contains(&stats), "{stats}");
+    assert!(ftp.until_told().is_some_and(|wait| wait <= TOLD), "the rest comes later");
+}
+
+#[test]
 fn servers_that_do_not_answer_one_host_keep_no_other_from_having_sessions() {
     let (mut ftp, gateway) = ftp();
     let reach = |ftp: &mut Ftp, client: &str| {
