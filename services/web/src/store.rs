@@ -45,14 +45,20 @@ pub struct Store {
     memory: RefCell<Memory>,
     index: RefCell<Index>,
     files: RefCell<Option<Files>>,
-    /// Numbers of answers that are on their way here.
-    pending: RefCell<BTreeMap<u64, Digest>>,
+    /// Answers that are on their way here, by number.
+    pending: RefCell<BTreeMap<u64, Pending>>,
     /// Bytes that they have so far in memory, by who asked for them.
     on_their_way: Rc<Places>,
     last: Cell<u64>,
     clock: Clock,
     largest: u64,
     counted: Rc<Counted>,
+}
+
+/// What an answer on its way is to: its digest, and that of its URI.
+struct Pending {
+    digest: Digest,
+    uri: u64,
 }
 
 struct Files {
@@ -138,7 +144,7 @@ impl Store {
     pub fn has(&self, target: Digest) -> bool {
         self.memory.borrow().has(target)
             || self.index.borrow().has(target)
-            || self.pending.borrow().values().any(|digest| *digest == target)
+            || self.pending.borrow().values().any(|it| it.digest == target)
     }
 
     fn found(&self, place: Place, Loaded { record, body, file }: Loaded) -> Found {
@@ -191,7 +197,7 @@ impl Store {
     pub fn forget_target(&self, key: &Key) {
         let digest = key.digest();
         self.memory.borrow_mut().forget_target(digest);
-        self.pending.borrow_mut().retain(|_, of| !parts_of(digest).contains(of));
+        self.pending.borrow_mut().retain(|_, it| !parts_of(digest).contains(&it.digest));
         let places = self.index.borrow().of_target_and_parts(digest);
         places.into_iter().for_each(|place| self.forget(place.digest, place.number));
     }
@@ -318,9 +324,8 @@ impl Store {
             in_memory.chain(on_disk).collect::<BTreeSet<_>>().into_iter().collect()
         };
         held.iter().for_each(|(digest, number)| self.forget(*digest, *number));
-        if uri.is_none() {
-            self.pending.borrow_mut().clear();
-        }
+        // What is on its way is obsolete, too.
+        self.pending.borrow_mut().retain(|_, it| !is(it.uri));
         held.len()
     }
 

@@ -13,7 +13,7 @@ use http::header::CONTENT_LENGTH;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::writer::Job;
-use super::{LONGEST, Store};
+use super::{LONGEST, Pending, Store};
 use crate::body::{Body, Broken};
 use crate::counted::Counted;
 use crate::shares::Place;
@@ -49,7 +49,8 @@ impl Store {
         }
         self.last.set(self.last.get() + 1);
         stored.number = self.last.get();
-        self.pending.borrow_mut().insert(stored.number, stored.digest());
+        let pending = Pending { digest: stored.digest(), uri: stored.key.uri_digest() };
+        self.pending.borrow_mut().insert(stored.number, pending);
         let (so_far, places, length, on_disk, over) = Default::default();
         let (store, asked_at) = (Rc::clone(self), asked.at.steady);
         Some(Keep { store, stored, asked_at, so_far, places, holder, length, on_disk, over })

@@ -127,6 +127,21 @@ async fn on_disk(store: &Rc<Store>, n: usize) -> Asked {
 }
 
 #[test]
+fn what_is_purged_while_it_is_on_its_way_is_not_kept() {
+    with_store(async |_, store| {
+        let (mut purged, mut other) = (begun(store, 1, 1000), begun(store, 2, 1000));
+        store.purge(Some(asked(store, 1).key.uri_digest()));
+        purged.finish();
+        other.finish();
+        assert!(!store.has(asked(store, 1).key.digest()));
+        assert!(store.has(asked(store, 2).key.digest()));
+        until(|| store.pending.borrow().is_empty()).await;
+        assert!(store.find(&asked(store, 1)).await.is_none());
+        assert!(store.find(&asked(store, 2)).await.is_some());
+    });
+}
+
+#[test]
 fn what_is_forgotten_while_its_file_is_read_is_not_found_again() {
     with_store(async |_, store| {
         let asked = on_disk(store, 1).await;
