@@ -186,6 +186,19 @@ const FRAMES: &[Attack] = &[
             0
         },
     },
+    // In the reserve of each, which no window counts.
+    Attack {
+        name: "STREAM, holes in each of many",
+        config: uncoded,
+        prepare: |node| node.reads = false,
+        write: |_, n, out| {
+            let (of, from) = (n / 40, n % 40 * 150);
+            fill_up_to(out, 151, |i| match i {
+                0 => open(of),
+                _ => stream(of, (from + i) * 2, b"x"),
+            })
+        },
+    },
     Attack {
         name: "STREAM, a byte of each",
         config: uncoded,

@@ -56,7 +56,8 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
     )
 }
 
-/// L-CR-5: a stream may lie in so many pieces, and one more for each of these bytes of window.
+/// L-CR-5: a stream may lie in so many pieces, and one more for each [`LEAST_PIECE`] bytes of the
+/// span that it lies in, which credit bounds for all streams together.
 const MOST_PIECES: usize = 64;
 /// See [`MOST_PIECES`].
 const LEAST_PIECE: u64 = 1024;
@@ -390,7 +391,8 @@ impl Session {
         }
         // Losses leave pieces of a packet and more. What lies in smaller ones counts as lost where
         // their places would cost more than their bytes: it comes again in fewer.
-        let most = MOST_PIECES + (self.params.stream_window / LEAST_PIECE) as usize;
+        let span = s.recv.highest().max(end) - s.recv.consumed();
+        let most = MOST_PIECES + (span / LEAST_PIECE) as usize;
         let Some(s) = self.streams.get_mut(&f.id) else { return };
         if s.recv.is_too_scattered(f.offset, end, most) {
             self.overfull = true;

@@ -395,6 +395,29 @@ fn a_stream_of_holes_takes_no_more_than_its_window() {
     );
 }
 
+/// In each no more than its reserve, which no window counts.
+#[test]
+fn many_streams_of_holes_take_no_more_pieces_than_their_bytes_are_worth() {
+    let mut w = World::new(74, CLEAN, config());
+    let mut number = 0;
+    let streams = 50;
+    for of in 0..streams {
+        inject(&mut w, 1, number, &[Frame::Open(StreamId(2 * of), origin())]);
+        number += 1;
+        let offsets: Vec<u64> = (1..12_000).step_by(2).collect();
+        for some in offsets.chunks(150) {
+            let frames: Vec<_> = some.iter().map(|o| stream(2 * of, *o, false, b"x")).collect();
+            inject(&mut w, 1, number, &frames);
+            number += 1;
+        }
+    }
+    let side = &w.sides[1];
+    let pieces = side.streams.values().map(|s| s.recv.pieces());
+    assert_eq!(side.streams.len(), streams as usize);
+    // 64 in the reserve, and 12 for its 12 kB.
+    assert!(pieces.clone().all(|n| n <= 76), "{:?}", pieces.max());
+}
+
 /// The same from a peer whose packets get lost: all of it arrives.
 #[test]
 fn a_stream_in_many_pieces_arrives_whole() {
