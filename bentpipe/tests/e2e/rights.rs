@@ -44,7 +44,11 @@ impl Drop for Gone {
 }
 
 /// The sets of rights of a gateway, whose user is `uid`.
-/// Rights are a thread's own, so that all have to have given them up.
+/// CAP_NET_ADMIN.
+const NETWORK: &str = "0000000000001000";
+
+/// Rights are a thread's own, so that all have to have given them up. What puts the host's routes
+/// back, and what changes its rules, may change the network and is nobody's otherwise.
 fn check_rights(gateway: &Gateway, uid: u32) {
     for thread in fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap() {
         // One that has just ended has no rights.
@@ -59,6 +63,22 @@ fn check_rights(gateway: &Gateway, uid: u32) {
         assert!(of("Uid").starts_with(&format!("{uid}\t{uid}\t{uid}")), "the user: {status}");
         assert!(of("Gid").starts_with(&format!("{uid}\t{uid}\t{uid}")), "the group: {status}");
     }
+    for name in ["nft", "sh"] {
+        let child = child(gateway, name).unwrap_or_else(|| panic!("a child that is {name}"));
+        let status = fs::read_to_string(format!("/proc/{child}/status")).unwrap();
+        assert_eq!(field(&status, "CapPrm"), NETWORK, "{status}");
+        assert!(field(&status, "Uid").starts_with(&format!("{USER}\t{USER}")), "{status}");
+    }
+}
+
+/// The child with this name.
+fn child(gateway: &Gateway, name: &str) -> Option<u32> {
+    let pid = gateway.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let is = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).find(is)
 }
 
 /// Its `nft` is killed, it changes its routes, and it leaves nothing: whatever takes
@@ -77,11 +97,7 @@ fn check_that_it_still_can(world: &mut World) {
     let tables = || must(&world.gwa, "nft list tables");
     let before = tables();
     assert!(before.contains("bentpipe_"), "{before}");
-    let pid = world.a.pid();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    let is_nft =
-        |pid: &&str| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c == "nft\n");
-    let nft = children.split_whitespace().find(is_nft).expect("a child that is nft");
+    let nft = child(&world.a, "nft").expect("a child that is nft");
     must(&world.gwa, &format!("kill -9 {nft}"));
     wait_for("a new table", || {
         let now = tables();

@@ -28,26 +28,15 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Starts `command` with a pipe to its standard input, apart from the terminal.
-    pub fn start(command: Command) -> Result<Kept, OsError> {
-        Kept::start_with(command, || Ok(()), false)
-    }
-
-    /// The same with the right to change the network and no other: what comes through its pipe
-    /// can have it open no file that is not everybody's.
-    pub fn start_confined(command: Command) -> Result<Kept, OsError> {
-        Kept::start_with(command, || confine(Right::NetAdmin), true)
-    }
-
-    fn start_with(
-        mut command: Command,
-        confine: impl Fn() -> io::Result<()> + Send + Sync + 'static,
-        expendable: bool,
-    ) -> Result<Kept, OsError> {
+    /// Starts `command` with a pipe to its standard input, apart from the terminal, and with the
+    /// right to change the network and no other: what comes through its pipe can have it open no
+    /// file that is not everybody's.
+    pub fn start(mut command: Command, expendable: bool) -> Result<Kept, OsError> {
         let name = command.get_program().to_string_lossy().into_owned();
+        let apart = || stand_apart().and_then(|()| confine(Right::NetAdmin));
         // SAFETY: the closure makes plain system calls and allocates nothing, so it may
         // run between fork and exec.
-        unsafe { command.pre_exec(move || stand_apart().and_then(|()| confine())) };
+        unsafe { command.pre_exec(apart) };
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|e| start_error(&name, e))?;
         let stdin = child.stdin.take();
         let pidfd = open_pidfd(child.id()).or_cannot(|| format!("watch the child `{name}`"))?;
@@ -100,7 +89,7 @@ impl Watchdog {
                     if [ \"$line\" = ending ]; then how=unreachable; else exit; fi\ndone";
         command.args(["-c", &format!("{wait}\nexec 2>/dev/null\n{script}")]);
         command.stdout(Stdio::from(lock)).stderr(Stdio::null());
-        Kept::start(command).map(Watchdog)
+        Kept::start(command, false).map(Watchdog)
     }
 
     /// Ends it without its work being done: another one has taken over.

@@ -47,7 +47,7 @@ impl Table {
         let complaints = input.try_clone().or_cannot(|| "make a pipe for `nft`".into())?;
         let mut command = Command::new("nft");
         command.arg("-i").stdout(input).stderr(complaints);
-        let child = Kept::start_confined(command)?;
+        let child = Kept::start(command, true)?;
         // A pipe holds 64 KiB, and a child that hangs takes none of it.
         child
             .stdin
