@@ -54,6 +54,25 @@ fn no_packet_is_good_for_anything_twice() {
     w.assert_talking();
 }
 
+/// The same a million times: half of them while the keys are in use, from two addresses.
+#[test]
+#[ignore = "takes a minute"]
+fn none_of_a_million_replays_is_taken() {
+    let (mut w, log) = history();
+    for pause in [Duration::ZERO, Duration::from_secs(3600)] {
+        w.pass(pause);
+        w.run();
+        let before = (state(&w.a), state(&w.b));
+        let replays = log.iter().cycle().take(500_000).enumerate();
+        for (n, packet) in replays {
+            let from = if n % 2 == 0 { packet.from } else { addr(99) };
+            assert!(provoke(&mut w, &Flying { from, ..packet.clone() }).is_empty(), "{packet:?}");
+        }
+        assert_eq!((state(&w.a), state(&w.b)), before);
+    }
+    w.assert_talking();
+}
+
 /// L-HS-8, L-HS-9.
 #[test]
 fn initiations_of_old_sessions_disturb_nothing_even_long_after() {
