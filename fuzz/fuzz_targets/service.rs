@@ -1,4 +1,4 @@
 //! What a service says to its gateway, and a gateway to its service.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| service::packet::fuzz(data));
+fuzz::bounded!(service::packet::fuzz, megabytes: 8, millis: 2000);
