@@ -43,8 +43,8 @@ fn wait_for_lines(gateway: &Gateway, what: &str, is: impl Fn(&[TelephoneReport])
     });
 }
 
-/// A ship with the guide's modem on the first line, which calls the second and hangs up when nothing
-/// moves for so long. The shore's part is left to the test.
+/// A ship with the guide's modem on the first line, which calls the second and hangs up when
+/// nothing moves for so long. The shore's part is left to the test.
 fn a_ship_that_calls(paths: &[PathBuf], idle: &str) -> Plan {
     let mut plan = Plan { rate: BitRate::from_bps(46_080), delay_ms: 50, ..Plan::default() };
     (plan.a.mtu, plan.b.mtu) = (500, 500);
