@@ -2,9 +2,10 @@
 
 use link::session::LinkConfig;
 use link::wire::{
-    FragmentFrame, Frame, LossesSeen, Origin, Reader, ResetReason, StreamFrame, StreamId, Target,
-    Writer, frame_len,
+    FragmentFrame, Frame, LossesSeen, Origin, PathFacts, PathNews, Reader, ResetReason,
+    StreamFrame, StreamId, Target, Writer, frame_len,
 };
+use link::{CarrierName, PathId};
 use units::varint;
 
 use crate::node::{Node, PACKET, link};
@@ -79,6 +80,27 @@ const FRAMES: &[Attack] = &[
             state(out, hi, 0, 1, 1);
         }
         0
+    }),
+    prepared("STATE_OF", have_much_in_flight, |node, n, out| {
+        let span = 1_300;
+        let hi = node.marked.saturating_sub(n * (span + 2) % 60_000);
+        report(out, &[0x1b, 0], hi, hi.min(span), 1, 600)
+    }),
+    attack("PATH", |_, n, out| {
+        fill(out, |i| Frame::Path(news(i, n * 300 + i, (n / 3 + i) % 2 == 0)))
+    }),
+    prepared("PATH, USE", have_much_in_flight, |_, n, out| {
+        fill(out, |i| match i % 2 {
+            0 => Frame::Path(news(i / 2, n * 300 + i, true)),
+            _ => Frame::Use { sequence: n * 300 + i, path: Some(path(i / 2 + n)) },
+        })
+    }),
+    prepared("USE", have_much_in_flight, |_, n, out| {
+        fill(out, |i| Frame::Use { sequence: n * 400 + i, path: None })
+    }),
+    // Nothing of the session is left after the first.
+    prepared("CLOSE", open_thousand, |_, _, out| {
+        fill(out, |_| Frame::Close(ResetReason::ShuttingDown))
     }),
     attack("OPEN", |_, n, out| fill(out, |i| open(n * 1_000 + i))),
     prepared(
@@ -288,6 +310,18 @@ fn reset(n: u64, end: u64) -> Frame<'static> {
     Frame::Reset { id: id(n), reason: ResetReason::HostReset, end }
 }
 
+/// One of the paths that the peer may open.
+fn path(n: u64) -> PathId {
+    PathId::of_side(crate::node::parity()).nth((n % 7) as usize).expect("a side has more")
+}
+
+fn news(n: u64, version: u64, up: bool) -> PathNews {
+    let facts = PathFacts { send: 90, receive: 90, rtt: 600, mtu: 1_500, overhead: 0 };
+    let name = CarrierName::new(b"vsat").expect("a short name");
+    let (hears, free, priority) = (n % 3 > 0, true, n as u8);
+    PathNews { path: path(n), version, up, hears, free, priority, name, facts: Some(facts) }
+}
+
 fn stream(n: u64, offset: u64, data: &[u8]) -> Frame<'_> {
     Frame::Stream(StreamFrame { id: id(n), offset, fin: false, data })
 }
@@ -366,8 +400,12 @@ fn push_varint(out: &mut Vec<u8>, n: u64) {
 
 /// A report of `count` packets below `hi`, each apart from the next by `gap`.
 fn state(out: &mut Vec<u8>, hi: u64, span: u64, gap: u64, count: u64) -> u8 {
+    report(out, &[0x02], hi, span, gap, count)
+}
+
+fn report(out: &mut Vec<u8>, head: &[u8], hi: u64, span: u64, gap: u64, count: u64) -> u8 {
     let count = count.min(span / (gap + 1) + 1);
-    out.push(0x02);
+    out.extend_from_slice(head);
     for n in [hi, span, 0, 0, count] {
         push_varint(out, n);
     }

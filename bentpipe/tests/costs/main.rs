@@ -9,6 +9,7 @@ mod idle;
 mod node;
 
 use attacks::Attack;
+use link::wire::{Frame, Reader};
 use node::{MEMORY, Node, PACKET};
 
 #[global_allocator]
@@ -106,4 +107,46 @@ fn no_packet_of_a_peer_costs_more_than_its_part() {
 #[ignore = "takes minutes"]
 fn no_packet_of_a_peer_that_goes_on_for_minutes_costs_more_than_its_part() {
     check_all(200_000);
+}
+
+/// A kind of frame that is new is named here, and has to have an attack.
+#[test]
+fn every_kind_of_frame_is_attacked() {
+    let kind = |frame: &Frame<'_>| match frame {
+        Frame::Ping => 0,
+        Frame::State(_) => 1,
+        Frame::StateOf(..) => 2,
+        Frame::Floor(_) => 3,
+        Frame::Recovered(_) => 4,
+        Frame::Open(..) => 5,
+        Frame::Packets(_) => 6,
+        Frame::Messages(_) => 7,
+        Frame::Accepted(_) => 8,
+        Frame::Reset { .. } => 9,
+        Frame::Credit(..) => 10,
+        Frame::Challenge(_) => 11,
+        Frame::Response(_) => 12,
+        Frame::Close(_) => 13,
+        Frame::Datagram(_) => 14,
+        Frame::Headers(_) => 15,
+        Frame::Fragment(_) => 16,
+        Frame::Stream(_) => 17,
+        Frame::Path(_) => 18,
+        Frame::Use { .. } => 19,
+    };
+    let mut attacked = std::collections::BTreeSet::new();
+    for attack in attacks::all() {
+        let mut node = Node::new((attack.config)());
+        (attack.prepare)(&mut node);
+        for n in 0..2 {
+            let mut payload = Vec::new();
+            if (attack.write)(&mut node, n, &mut payload) == 0 {
+                let mut reader = Reader::new(&payload);
+                while let Ok(Some(frame)) = reader.frame() {
+                    attacked.insert(kind(&frame));
+                }
+            }
+        }
+    }
+    assert!(attacked.iter().copied().eq(0..20), "{attacked:?}");
 }
