@@ -56,11 +56,13 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
     )
 }
 
-/// L-CR-5: a stream may lie in so many pieces, and one more for each [`LEAST_PIECE`] bytes of the
-/// span that it lies in, which credit bounds for all streams together.
+/// L-CR-5: a stream may lie in so many pieces, and one more for each of these bytes of window, or of
+/// [`LEAST_SPAN`] of those that it lies in, whichever are fewer: no window counts its reserve.
 const MOST_PIECES: usize = 64;
 /// See [`MOST_PIECES`].
 const LEAST_PIECE: u64 = 1024;
+/// Pieces of a packet of the least size, and what is missing between them, are longer.
+const LEAST_SPAN: u64 = 128;
 
 impl Session {
     /// Takes an authentic packet that the replay window has let pass and that this host
@@ -392,7 +394,8 @@ impl Session {
         // Losses leave pieces of a packet and more. What lies in smaller ones counts as lost where
         // their places would cost more than their bytes: it comes again in fewer.
         let span = s.recv.highest().max(end) - s.recv.consumed();
-        let most = MOST_PIECES + (span / LEAST_PIECE) as usize;
+        let more = (self.params.stream_window / LEAST_PIECE).min(span / LEAST_SPAN);
+        let most = MOST_PIECES + more as usize;
         let Some(s) = self.streams.get_mut(&f.id) else { return };
         if s.recv.is_too_scattered(f.offset, end, most) {
             self.overfull = true;
