@@ -46,9 +46,9 @@ impl Drop for Gone {
 /// CAP_NET_ADMIN.
 const NETWORK: &str = "0000000000001000";
 
-/// The sets of rights of a gateway, whose user is `uid`. Rights are a thread's own, so that all have
-/// to have given them up. What puts the host's routes back, and what changes its rules, may change
-/// the network and is nobody's otherwise.
+/// The sets of rights of a gateway, whose user is `uid`. Rights are a thread's own, so that all
+/// have to have given them up. What puts the host's routes back, and what changes its rules, may
+/// change the network and is nobody's otherwise.
 fn check_rights(gateway: &Gateway, uid: u32) {
     for thread in fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap() {
         // One that has just ended has no rights.
