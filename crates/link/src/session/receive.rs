@@ -56,8 +56,9 @@ fn is_of_the_moment(frame: &Frame<'_>) -> bool {
     )
 }
 
-/// L-CR-5: a stream may lie in so many pieces, and one more for each of these bytes of window, or of
-/// [`LEAST_SPAN`] of those that it lies in, whichever are fewer: no window counts its reserve.
+/// L-CR-5: a stream may lie in so many pieces, and one more for each [`LEAST_PIECE`] bytes of its
+/// window, or for each [`LEAST_SPAN`] bytes of the span that it lies in if that allows fewer: no
+/// window counts its reserve.
 const MOST_PIECES: usize = 64;
 /// See [`MOST_PIECES`].
 const LEAST_PIECE: u64 = 1024;
