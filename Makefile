@@ -71,7 +71,7 @@ test-long: lab seeds package
 	$(CARGO) test --workspace --test e2e -- --ignored --nocapture
 	$(CARGO) test --release $(BUILT) --test lab -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --release $(BUILT) --test costs -- --ignored --nocapture
-	$(CARGO) test --release --package link --lib -- explored million --ignored --nocapture
+	$(CARGO) test --release --package link --lib -- explored --ignored --nocapture
 	$(CARGO) test --release --package link --package relay --lib -- for_hours --ignored --nocapture
 	PROGRAMS=target/release bash scripts/http-cache-tests.sh
 	PROGRAMS=target/release HUB=off bash scripts/http-cache-tests.sh
