@@ -7,7 +7,7 @@ use link::PeerId;
 use link::session::{ClassId, Label};
 use link::wire::{Origin, Target};
 use squeeze::dedup::Scope;
-use units::IpPrefix;
+use units::{IpPrefix, embedded_v4};
 
 use crate::classify::{self, Rule, Share};
 use crate::connects;
@@ -75,9 +75,9 @@ impl Policy {
         if listed(&self.deny) || never(addr) {
             return false;
         }
-        // A NAT64 leads to the IPv4 address, whoever runs it.
-        if let Some(inner) = nat64(addr)
-            && !self.permits(inner.into(), own)
+        // A NAT64, or the end of a tunnel, leads to the IPv4 address, whoever runs it.
+        if let IpAddr::V6(v6) = addr
+            && embedded_v4(v6).any(|inner| !self.permits(inner.into(), own))
         {
             return false;
         }
@@ -205,16 +205,6 @@ fn special_v4(a: Ipv4Addr) -> bool {
 /// others have theirs at link-local addresses.
 const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
-/// The IPv4 address in one of the well-known prefix (RFC 6052).
-fn nat64(addr: IpAddr) -> Option<Ipv4Addr> {
-    match addr {
-        IpAddr::V6(a) if a.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
-            Some(Ipv4Addr::from_bits((a.to_bits() & 0xffff_ffff) as u32))
-        }
-        _ => None,
-    }
-}
-
 fn special_v6(a: Ipv6Addr) -> bool {
     let s = a.segments();
     a.is_loopback()
@@ -224,6 +214,7 @@ fn special_v6(a: Ipv6Addr) -> bool {
         || a.to_bits() >> 64 == 0 // RFC 4291 IPv4-compatible, RFC 2765 IPv4-translated
         || s[0] == 0x64 && s[1] == 0xff9b && s[2] == 1 // RFC 8215, local NAT64
         || s[0] == 0x2002 // RFC 3056, 6to4
+        || s[0] == 0x2001 && s[1] == 0 // RFC 4380, Teredo
 }
 
 #[cfg(test)]
@@ -266,6 +257,9 @@ mod tests {
             "64:ff9b::203.0.113.7",
             "168.63.129.16",
             "2002:a00:1::",
+            "2001:0:c633:6401::39cc:9bfe",
+            "2001:db8:7::5efe:10.0.0.1",
+            "2001:db8:7::200:5efe:192.0.2.127",
             "::10.0.0.1",
             "::ffff:0:10.0.0.1",
         ] {
@@ -289,5 +283,46 @@ mod tests {
         assert!(!permits(&policy, "10.2.0.8"));
         assert!(permits(&policy, "64:ff9b::198.51.100.7"));
         assert!(!permits(&policy, "64:ff9b::10.2.0.8"));
+    }
+
+    /// What is listed opens no IPv4 address that is in it: that is judged as if it came alone.
+    #[test]
+    fn an_ipv4_address_in_one_of_ipv6_is_judged_as_if_it_came_alone() {
+        let policy = Policy {
+            allow: ["::/0", "10.2.0.0/24"].map(|block| block.parse().unwrap()).into(),
+            deny: vec!["10.2.0.8/32".parse().unwrap()],
+            ..Policy::default()
+        };
+        // Teredo: of 198.51.100.1 as the server and as the client, with the other end at fault.
+        for closed in [
+            "2001:0:a02:8::39cc:9bfe",
+            "2001:0:a03:1::39cc:9bfe",
+            "2001:0:c633:6401::f5fd:fff7",
+            "2001:0:c633:6401::f5fc:fffe",
+            "2001:0:c633:6401::5601:fff7",
+            "2001:0:7f00:1::39cc:9bfe",
+            "2001:0:c633:6401::34ff:8ef8",
+            "2002:a02:8::1",
+            "2002:a03:1::1",
+            "2001:db8:7::5efe:10.2.0.8",
+            "2001:db8:7::5efe:10.3.0.1",
+            "::10.2.0.8",
+            "::ffff:0:10.2.0.8",
+            "64:ff9b::10.2.0.8",
+        ] {
+            assert!(!permits(&policy, closed), "{closed} is open");
+        }
+        for open in [
+            "::1",
+            "2001:0:c633:6401::39cc:9bfe",
+            "2001:0:a02:9::f5fd:fff6",
+            "2002:a02:9::1",
+            "2002:c633:6401::1",
+            "2001:db8:7::5efe:10.2.0.9",
+            "::10.2.0.9",
+            "64:ff9b::198.51.100.1",
+        ] {
+            assert!(permits(&policy, open), "{open} is closed");
+        }
     }
 }

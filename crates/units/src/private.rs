@@ -1,6 +1,6 @@
 //! Addresses that are private: several networks may have them.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Does this address belong to nobody in the wide world, so that another host may have it
 /// elsewhere? Addresses in IPv6 that hold one of IPv4 count as private, whichever that is.
@@ -29,14 +29,41 @@ pub fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// Is there an IPv4 address in it, whatever that is? `::/96` (RFC 4291), NAT64 (RFC 6052, RFC 8215)
-/// and 6to4 (RFC 3056) have one; the loopback and the unspecified address are in the first.
+/// Does it hold an IPv4 address, whatever that is ([`embedded_v4`])? The loopback and the
+/// unspecified address count too, and a NAT64 of one's own (RFC 8215), where only its operator
+/// knows at which bit the IPv4 address begins.
 fn leads_to_v4(v6: Ipv6Addr) -> bool {
-    let network = v6.to_bits() >> 32;
-    network == 0
-        || network == 0x64_ff9b << 64
-        || network >> 48 == 0x64_ff9b_0001
-        || network >> 80 == 0x2002
+    let is_local_nat64 = v6.to_bits() >> 80 == 0x64_ff9b_0001;
+    v6.to_bits() >> 32 == 0 || is_local_nat64 || embedded_v4(v6).next().is_some()
+}
+
+/// The IPv4 addresses that an IPv6 address holds, to which packets for it may go. One in
+/// `::ffff:0:0/96` is not looked for: that is an IPv4 address (`IpAddr::to_canonical`).
+///
+/// `::/96` (RFC 4291) but for the loopback and the unspecified address, `::ffff:0:0:0/96`
+/// (RFC 2765), NAT64's `64:ff9b::/96` (RFC 6052), 6to4's `2002::/16` (RFC 3056) and ISATAP's
+/// interface identifiers (RFC 5214) hold one; Teredo's `2001::/32` (RFC 4380) holds its server's,
+/// and its client's with all bits inverted.
+pub fn embedded_v4(v6: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+    const IPV4_TRANSLATED: u128 = 0xffff_0000;
+    const NAT64: u128 = 0x64_ff9b << 64;
+    let bits = v6.to_bits();
+    let at = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
+    // The bit that tells a global IPv4 address from a private one may be wrong.
+    let is_isatap = bits as u64 >> 32 & !0x0200_0000 == 0x5efe;
+    let last = match bits >> 32 {
+        0 => bits > 1,
+        IPV4_TRANSLATED | NAT64 => true,
+        _ => is_isatap,
+    };
+    let is_teredo = bits >> 96 == 0x2001_0000;
+    let all = [
+        last.then(|| at(0)),
+        (bits >> 112 == 0x2002).then(|| at(80)),
+        is_teredo.then(|| at(64)),
+        is_teredo.then(|| Ipv4Addr::from_bits(!at(0).to_bits())),
+    ];
+    all.into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -64,6 +91,11 @@ mod tests {
             "64:ff9b::9.9.9.9",
             "64:ff9b:1::1",
             "2002:a00:1::1",
+            "2001::1",
+            "2001:0:cb00:7101::3433:9bfd",
+            "2001:db8::5efe:10.0.0.1",
+            "2001:db8::200:5efe:198.51.100.1",
+            "::ffff:0:10.0.0.1",
             "fec0::1",
             "feff::1",
             "198.18.0.1",
@@ -80,9 +112,32 @@ mod tests {
             "198.20.0.1",
             "2001:db8::1",
             "64:ff9b:2::1",
+            "2001:1::1",
+            "2001:db8::100:5efe:10.0.0.1",
             "2003::1",
         ] {
             assert!(!is_private(public.parse().unwrap()), "{public}");
+        }
+    }
+
+    #[test]
+    fn the_addresses_that_an_address_holds_are_read_where_each_format_has_them() {
+        for (v6, held) in [
+            ("2001:db8::1", &[][..]),
+            ("::", &[]),
+            ("::1", &[]),
+            ("64:ff9b:1::10.0.0.1", &[]),
+            ("::10.0.0.1", &["10.0.0.1"]),
+            ("::ffff:0:10.0.0.1", &["10.0.0.1"]),
+            ("64:ff9b::10.0.0.1", &["10.0.0.1"]),
+            ("2002:a00:1:5::6", &["10.0.0.1"]),
+            ("fe80::5efe:10.0.0.1", &["10.0.0.1"]),
+            ("2001:db8::200:5efe:9.9.9.9", &["9.9.9.9"]),
+            // Teredo: flags and the client's port stand between the two.
+            ("2001:0:4136:e378:8000:63bf:3fff:fdd2", &["65.54.227.120", "192.0.2.45"]),
+        ] {
+            let found: Vec<_> = embedded_v4(v6.parse().unwrap()).map(|v4| v4.to_string()).collect();
+            assert_eq!(found, held, "{v6}");
         }
     }
 }
