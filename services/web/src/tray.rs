@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -14,6 +15,7 @@ use hyper::body::{Body as HttpBody, Frame};
 use tokio::sync::Notify;
 
 use crate::body::Broken;
+use crate::shares::{HostPlace, HostPlaces};
 
 /// Bytes of an answer that wait for a host.
 const ROOM: usize = 4 << 20;
@@ -22,14 +24,20 @@ const ROOM_TAKEN: usize = 256 << 10;
 /// Bytes of all answers that are being read, beyond which of each only [`ROOM_TAKEN`] are taken.
 const ROOM_OF_ALL: usize = 32 << 20;
 /// Answers with more than that, which stop their streams: they have part of the room of all that
-/// is pushed. What would be one more is broken off.
+/// is pushed. What would be one more is broken off, and so is one more of a host that has its part
+/// of them: a host that reads nothing leaves half of them to the others.
 pub const MAX_WAITING: usize = 8;
 
 /// What waits of all answers that hosts have taken.
-#[derive(Default)]
 pub struct Unread {
     bytes: Cell<usize>,
-    waiting: Cell<usize>,
+    waiting: HostPlaces,
+}
+
+impl Default for Unread {
+    fn default() -> Unread {
+        Unread { bytes: Cell::new(0), waiting: HostPlaces::new(MAX_WAITING) }
+    }
 }
 
 impl Unread {
@@ -41,21 +49,9 @@ impl Unread {
         self.bytes.set(self.bytes.get() - bytes);
     }
 
-    /// One more answer stops its stream, until this is dropped; `None`: too many do.
-    fn wait(&self) -> Option<Waiting<'_>> {
-        let waiting = self.waiting.get();
-        (waiting < MAX_WAITING).then(|| {
-            self.waiting.set(waiting + 1);
-            Waiting(self)
-        })
-    }
-}
-
-struct Waiting<'a>(&'a Unread);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.set(self.0.waiting.get() - 1);
+    /// One more answer to this host stops its stream, until this is dropped; `None`: too many do.
+    fn wait(&self, host: IpAddr) -> Option<HostPlace> {
+        self.waiting.take(host)
     }
 }
 
@@ -75,7 +71,7 @@ struct Inside {
     waiting: usize,
     /// Its end has come, in good order or not.
     ended: Option<bool>,
-    is_taken: bool,
+    taken_by: Option<IpAddr>,
     /// Who took it went away.
     is_left: bool,
     reader: Option<Waker>,
@@ -92,15 +88,16 @@ impl Tray {
     pub async fn put(&self, bytes: Bytes) -> bool {
         let mut waits = None;
         loop {
-            {
+            let host = {
                 let mut it = self.inside.borrow_mut();
                 let (fits, length) = (it.waiting + bytes.len() <= ROOM, bytes.len());
-                if it.is_left || (!it.is_taken && !fits) {
+                if it.is_left || (it.taken_by.is_none() && !fits) {
                     return false;
                 }
                 let fits = fits && self.unread.bytes.get() + length <= ROOM_OF_ALL;
-                if fits || it.waiting < ROOM_TAKEN || !it.is_taken {
-                    if it.is_taken {
+                let waits_for = it.taken_by.filter(|_| !fits && it.waiting >= ROOM_TAKEN);
+                let Some(host) = waits_for else {
+                    if it.taken_by.is_some() {
                         self.unread.more(length);
                     }
                     it.waiting += length;
@@ -109,9 +106,10 @@ impl Tray {
                         reader.wake();
                     }
                     return true;
-                }
-            }
-            waits = waits.or_else(|| self.unread.wait());
+                };
+                host
+            };
+            waits = waits.or_else(|| self.unread.wait(host));
             if waits.is_none() {
                 return false;
             }
@@ -135,8 +133,8 @@ impl Tray {
         loop {
             {
                 let it = self.inside.borrow();
-                if it.is_taken || it.ended.is_some() {
-                    return it.is_taken;
+                if it.taken_by.is_some() || it.ended.is_some() {
+                    return it.taken_by.is_some();
                 }
             }
             self.news.notified().await;
@@ -153,10 +151,10 @@ impl Tray {
         self.inside.borrow().ended == Some(false)
     }
 
-    /// A host takes it; to be called once.
-    pub fn take(self: Rc<Tray>, read: impl Fn(usize) + 'static) -> Reading {
+    /// This host takes it; to be called once.
+    pub fn take(self: Rc<Tray>, host: IpAddr, read: impl Fn(usize) + 'static) -> Reading {
         let mut it = self.inside.borrow_mut();
-        it.is_taken = true;
+        it.taken_by = Some(host);
         self.unread.more(it.waiting);
         drop(it);
         self.news.notify_one();
@@ -246,6 +244,10 @@ mod tests {
         Rc::new(Tray::new(StatusCode::OK, HeaderMap::new(), Rc::clone(all)))
     }
 
+    fn host(n: u8) -> IpAddr {
+        IpAddr::from([10, 1, 0, n])
+    }
+
     fn run<T>(what: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(what)
     }
@@ -255,7 +257,7 @@ mod tests {
         run(async {
             let tray = tray();
             assert!(tray.put("a".into()).await);
-            let mut reading = tray.clone().take(|_| {});
+            let mut reading = tray.clone().take(host(1), |_| {});
             assert!(tray.settled().await);
             assert_eq!(reading.frame().await.unwrap().unwrap().into_data().unwrap(), "a");
             assert!(tray.put("b".into()).await);
@@ -273,7 +275,7 @@ mod tests {
             tray.put("a".into()).await;
             tray.end(false);
             assert!(tray.is_broken() && !tray.settled().await);
-            let mut reading = tray.take(|_| {});
+            let mut reading = tray.take(host(1), |_| {});
             assert!(reading.frame().await.unwrap().is_ok());
             assert!(reading.frame().await.unwrap().is_err());
         });
@@ -283,47 +285,99 @@ mod tests {
     fn nothing_is_kept_for_those_who_went_away_nor_without_limit() {
         run(async {
             let left = tray();
-            drop(left.clone().take(|_| {}));
+            drop(left.clone().take(host(1), |_| {}));
             assert!(!left.put("a".into()).await);
             let full = tray();
             assert!(full.put(Bytes::from(vec![0; ROOM])).await && !full.put("a".into()).await);
         });
     }
 
+    /// Answers of 4 MiB that these hosts have taken, all that there is room for and one more.
+    async fn taken_by(
+        all: &Rc<Unread>,
+        hosts: impl Iterator<Item = u8>,
+    ) -> Vec<(Rc<Tray>, Reading)> {
+        let mut taken = Vec::new();
+        for n in hosts {
+            let tray = one_of(all);
+            let reading = tray.clone().take(host(n), |_| {});
+            assert!(tray.put(Bytes::from(vec![0; ROOM])).await);
+            taken.push((tray, reading));
+        }
+        taken
+    }
+
+    /// More for a tray: `None` while that waits, else whether it was taken.
+    async fn more_for(put: &mut Pin<Box<impl Future<Output = bool>>>) -> Option<bool> {
+        std::future::poll_fn(|context| {
+            Poll::Ready(match put.as_mut().poll(context) {
+                Poll::Ready(put) => Some(put),
+                Poll::Pending => None,
+            })
+        })
+        .await
+    }
+
+    fn put_in(tray: &Rc<Tray>) -> Pin<Box<impl Future<Output = bool> + use<>>> {
+        let tray = Rc::clone(tray);
+        Box::pin(async move { tray.put("a".into()).await })
+    }
+
     #[test]
     fn what_hosts_do_not_read_has_a_limit_that_stops_none_who_reads() {
         run(async {
-            let (all, piece) = (Rc::default(), || Bytes::from(vec![0; ROOM]));
-            let mut taken = Vec::new();
-            for _ in 0..ROOM_OF_ALL / ROOM {
-                let tray = one_of(&all);
-                let reading = tray.clone().take(|_| {});
-                assert!(tray.put(piece()).await);
-                taken.push((tray, reading));
-            }
+            let all = Rc::default();
+            let taken = taken_by(&all, 1..=(ROOM_OF_ALL / ROOM) as u8).await;
             assert_eq!(all.bytes.get(), ROOM_OF_ALL);
             // Now they wait, up to as many as may.
-            let put = |n: usize| {
-                Box::pin({
-                    let tray = taken[n].0.clone();
-                    async move { tray.put("a".into()).await }
-                })
-            };
-            let mut waiting: Vec<_> = (0..MAX_WAITING).map(put).collect();
+            let mut waiting: Vec<_> = taken.iter().map(|(tray, _)| put_in(tray)).collect();
+            assert_eq!(waiting.len(), MAX_WAITING);
             for one in &mut waiting {
-                let polled =
-                    std::future::poll_fn(|context| Poll::Ready(one.as_mut().poll(context)));
-                assert!(polled.await.is_pending());
+                assert_eq!(more_for(one).await, None);
             }
-            assert!(!put(0).await, "one too many is broken off");
+            assert!(!put_in(&taken[0].0).await, "one too many is broken off");
             let reads = one_of(&all);
-            let mut reading = reads.clone().take(|_| {});
+            let mut reading = reads.clone().take(host(100), |_| {});
             for _ in 0..100 {
                 assert!(reads.put(Bytes::from(vec![0; ROOM_TAKEN])).await);
                 assert!(reading.frame().await.unwrap().is_ok());
             }
             drop((waiting, taken, reading));
-            assert_eq!((all.bytes.get(), all.waiting.get()), (0, 0));
+            assert_eq!(all.bytes.get(), 0);
+            assert!(
+                (1..=MAX_WAITING as u8).map(|n| all.wait(host(n))).all(|place| place.is_some())
+            );
+        });
+    }
+
+    /// What a host does not read is its own loss: of 50 others four may be slower than the link at
+    /// any time beside it.
+    #[test]
+    fn a_host_that_reads_none_of_its_answers_leaves_the_others_half_of_the_places() {
+        run(async {
+            let all = Rc::default();
+            let evil = taken_by(&all, [1; MAX_WAITING].into_iter()).await;
+            let mut waiting: Vec<_> = evil.iter().map(|(tray, _)| put_in(tray)).collect();
+            let mut of_evil = 0;
+            for one in &mut waiting {
+                of_evil += usize::from(more_for(one).await.is_none());
+            }
+            assert_eq!(of_evil, MAX_WAITING / 2);
+            for turn in 0..12 {
+                let mut slow = Vec::new();
+                for n in 0..MAX_WAITING as u8 / 2 {
+                    let tray = one_of(&all);
+                    let reading = tray.clone().take(host(2 + 4 * turn + n), |_| {});
+                    assert!(tray.put(Bytes::from(vec![0; ROOM_TAKEN])).await);
+                    let mut put = put_in(&tray);
+                    assert_eq!(more_for(&mut put).await, None, "it waits, and is not broken off");
+                    slow.push((put, reading));
+                }
+                for (put, mut reading) in slow {
+                    assert!(reading.frame().await.unwrap().is_ok());
+                    assert!(put.await, "it goes on");
+                }
+            }
         });
     }
 }

@@ -301,7 +301,7 @@ impl Pushes {
         *answer.status_mut() = tray.status;
         let counted = Rc::clone(&self.counted);
         let read = move |n| Counted::more(&counted.push_used_bytes, n);
-        *answer.body_mut() = Box::pin(tray.take(read));
+        *answer.body_mut() = Box::pin(tray.take(key.from, read));
         Some(answer)
     }
 
