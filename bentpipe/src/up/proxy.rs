@@ -348,4 +348,63 @@ mod tests {
             assert!(ends, "{head}: a reset");
         }
     }
+
+    fn connect_as(host: [u8; 4], to: SocketAddr) -> TcpStream {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.expect("a socket");
+        socket.bind(&SocketAddr::from((host, 0)).into()).expect("its address");
+        socket.connect(&to.into()).expect("a place");
+        TcpStream::from(socket)
+    }
+
+    /// One turn of the gateway's loop; how many clients have said where to, and were told to go on.
+    fn turn(poller: &mut Poller, proxy: &mut Proxy) -> usize {
+        let (mut events, mut granted) = (Events::with_capacity(64), 0);
+        poller.wait(&mut events, Some(Duration::from_secs(5))).unwrap();
+        for event in events.iter() {
+            if event.token == 1 {
+                proxy.accept(Instant::ZERO, poller);
+            } else if let Some(asked) = proxy.on_event(Instant::ZERO, poller, event.token) {
+                granted += usize::from(asked.grant().is_some());
+            }
+        }
+        granted
+    }
+
+    /// 49 hosts whose clients are slow to say where to, beside one that says nothing.
+    #[test]
+    fn a_host_that_fills_all_places_costs_no_other_a_refusal_or_a_turn() {
+        const OTHERS: usize = 49;
+        os::proc::raise_descriptor_limit().unwrap();
+        let mut poller = Poller::new().unwrap();
+        let mut proxy = Proxy::open("127.0.0.1:0".parse().unwrap(), &poller, 1, 2).unwrap();
+        let to = proxy.listener.local_addr();
+        let mut silent = Vec::new();
+        let mut fill = |poller: &mut Poller, proxy: &mut Proxy| {
+            for _ in 0..MAX_CLIENTS / 32 + 1 {
+                silent.extend((0..32).map(|_| connect_as([127, 0, 0, 2], to)));
+                assert_eq!(turn(poller, proxy), 0);
+            }
+        };
+        fill(&mut poller, &mut proxy);
+        let others = (0..OTHERS as u8).map(|n| connect_as([127, 0, 0, 3 + n], to));
+        let mut others: Vec<_> = others.collect();
+        // More than there are places, before the others say a word.
+        fill(&mut poller, &mut proxy);
+        assert_eq!(proxy.shares.len(), MAX_CLIENTS);
+        for client in &mut others {
+            client.write_all(b"CONNECT 10.2.0.2:443 HTTP/1.1\r\n\r\n").expect("it has its place");
+        }
+        let mut granted = 0;
+        while granted < OTHERS {
+            let more = turn(&mut poller, &mut proxy);
+            assert!(more > 0, "a turn that serves nobody, after {granted} of {OTHERS}");
+            granted += more;
+        }
+        for mut client in others {
+            let mut answer = [0; 12];
+            client.read_exact(&mut answer).expect("an answer");
+            assert_eq!(&answer, b"HTTP/1.1 200");
+        }
+    }
 }
