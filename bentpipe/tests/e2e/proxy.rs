@@ -302,7 +302,8 @@ fn where_sources_are_kept_servers_see_the_proxys_clients_and_nobody_else_is_conn
     });
 }
 
-/// A host that fills all places of the proxy and says nothing holds no other up.
+/// A host that fills all places of the proxy and says nothing holds no other up. (How many turns of
+/// the loop others wait: `up::proxy`.)
 #[test]
 fn a_host_with_a_thousand_silent_connections_to_the_proxy_costs_the_others_nothing() {
     if !root() {
@@ -317,6 +318,7 @@ fn a_host_with_a_thousand_silent_connections_to_the_proxy_costs_the_others_nothi
         let mut near = connect_as(&world.client, "10.1.0.3", "10.1.0.1:1080");
         write!(near, "CONNECT {SERVER} HTTP/1.1\r\n\r\nnumber {n:2}").unwrap();
         crate::tcp::expect(&mut accept(&listener), format!("number {n:2}").as_bytes());
+        crate::tcp::expect(&mut near, b"HTTP/1.1 200");
         let took = begin.elapsed();
         assert!(took < std::time::Duration::from_secs(5), "it took {took:?}");
     }

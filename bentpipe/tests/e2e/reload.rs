@@ -1,7 +1,7 @@
 //! SIGHUP: new rules take effect, sessions and transfers go on, a bad file changes nothing.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{World, must, root, wait_for};
 use crate::tcp::{
@@ -147,6 +147,75 @@ fn a_reload_changes_how_much_is_logged() {
     });
     world.a.signal("HUP");
     world.a.wait_for_log("the configuration was read again");
+}
+
+/// Keys of a running node that the tests above do not try: each is seen to rule what comes after
+/// the reload, and not what came before.
+#[test]
+fn a_reload_changes_classes_rules_rates_sources_and_names_of_what_comes_after() {
+    if !root() {
+        return;
+    }
+    const BYTES: usize = 150_000;
+    let mut world = World::new();
+    let backup = listen(&world.server, "10.2.0.2:873");
+    let seconds_to_cross = |world: &World, seed: u64| {
+        let (near, mut far) = joined(&world.client, &backup);
+        let from = far.peer_addr().expect("its address").ip().to_string();
+        let (begin, data) = (Instant::now(), pattern(seed, BYTES));
+        let sending = send_all(&near, data.clone());
+        assert!(read_to_end(&mut far) == (data, End::Clean), "every byte arrives");
+        sending.join().expect("a thread").expect("all was taken");
+        (begin.elapsed().as_secs_f64(), from)
+    };
+    let sent_as = |world: &World, class: &str| {
+        let link = world.a.status().links.remove(0);
+        link.compression.classes.get(class).map_or(0, |told| told.sent)
+    };
+    let reload = |world: &World, times: usize| {
+        for gateway in [&world.a, &world.b] {
+            gateway.signal("HUP");
+            wait_for("the reload", || {
+                let log = gateway.log();
+                let read = log.matches("the configuration was read again").count();
+                (read == times).then_some(()).ok_or(log)
+            });
+        }
+    };
+    let (_, from) = seconds_to_cross(&world, 51);
+    assert_eq!(from, "10.2.0.1", "the gateway's own address");
+    assert_eq!(sent_as(&world, "bulk"), 0);
+
+    // A rule, its class with a cap, and clients' own addresses: 150 kB at 500 kbit/s.
+    for gateway in [&mut world.a, &mut world.b] {
+        gateway.configure(|s| {
+            s.source = Some("keep");
+            s.peer = "[[peer.class]]\nname = \"bulk\"\ncap = \"500kbit\"\n\
+                      [[peer.rule]]\nports = [873]\nclass = \"bulk\"\n"
+                .into();
+        });
+    }
+    reload(&world, 1);
+    let (took, from) = seconds_to_cross(&world, 52);
+    assert!(took > 1.8, "{took} s under the cap");
+    assert_eq!(from, "10.1.0.2", "the client's address");
+    assert_eq!(sent_as(&world, "bulk"), BYTES as u64);
+
+    // The rates of the link, and the peer's name. The rule is no more.
+    for gateway in [&mut world.a, &mut world.b] {
+        gateway.configure(|s| s.peer.clear());
+        let text = gateway.text().replace("\"40Mbit\"", "\"400kbit\"");
+        gateway.write(&text.replace("name = \"far\"", "name = \"renamed\""));
+    }
+    reload(&world, 2);
+    let (took, _) = seconds_to_cross(&world, 53);
+    assert!(took > 2.2, "{took} s at 400 kbit/s");
+    assert_eq!(sent_as(&world, "bulk"), BYTES as u64, "what comes after is not bulk");
+    let link = world.a.status().links.remove(0);
+    assert_eq!((link.peer.as_str(), link.send.configured_bps), ("renamed", 400_000));
+    for gateway in [&world.a, &world.b] {
+        assert_eq!(gateway.log().matches("link up peer=").count(), 1, "the session stayed");
+    }
 }
 
 #[test]
