@@ -1,6 +1,8 @@
 //! What repair gains, and what it costs (R-COPIES; spec/link.md L-RP).
 
+use super::hostile::{inject, stream};
 use super::*;
+use crate::repair::{FecEncoder, HINT, Purpose};
 
 fn link(kbps: u64, rtt_ms: u64, bit_errors: f64) -> LinkConfig {
     let rate = BitRate::from_kbps(kbps);
@@ -102,4 +104,71 @@ fn a_tail_does_not_wait_for_a_round_trip() {
         .collect();
     println!("tail {times:.2?} s");
     assert!(middle(times) <= 19.6);
+}
+
+/// A peer's packets with bytes of one stream, each a packet's, and REPAIR over them.
+struct Repairing {
+    encoder: FecEncoder,
+    numbers: std::ops::Range<u64>,
+}
+
+impl Repairing {
+    /// Packets of these numbers, of which the one `missing` does not arrive, and what the peer
+    /// combines for the one `false_one` is not what it sent.
+    fn send(w: &mut World, numbers: std::ops::Range<u64>, missing: u64, false_one: u64) -> Self {
+        let mut encoder = FecEncoder::default();
+        for number in numbers.clone() {
+            let data = [number as u8; 200];
+            let frame = stream(0, number * 200, false, &data);
+            let mut buf = [0; 1_000];
+            let mut writer = Writer::new(&mut buf);
+            assert!(writer.put(&frame));
+            let len = writer.len();
+            if number != missing {
+                inject(w, 1, number, &[frame]);
+            }
+            if number == false_one {
+                buf[len - 100..len].fill(0xee);
+            }
+            encoder.keep(number, 0, &buf[..len], 64, 1_400);
+        }
+        Repairing { encoder, numbers }
+    }
+
+    fn repair(&mut self, w: &mut World) {
+        let number = self.numbers.end;
+        self.numbers.end += 1;
+        let mut buf = [0; 1_400];
+        let mut writer = Writer::new(&mut buf);
+        let written = self.encoder.write(number, self.numbers.start, Purpose::Flow(0), &mut writer);
+        written.expect("there is something to combine");
+        let len = writer.len();
+        let at = (PathId::FIRST, number);
+        w.sides[1].handle_packet(w.now, w.now, at, HINT, &buf[..len], &mut |_| {});
+    }
+}
+
+/// `status` has it as "contradicting repair".
+#[test]
+fn repair_that_contradicts_what_arrived_is_counted_and_begins_anew() {
+    for honest in [true, false] {
+        let mut w = World::new(5, CLEAN, config());
+        inject(&mut w, 1, 0, &[Frame::Open(StreamId(0), origin()), stream(0, 0, false, &[0; 200])]);
+        let false_one = if honest { u64::MAX } else { 7 };
+        let mut sent = Repairing::send(&mut w, 1..10, 3, false_one);
+        sent.repair(&mut w);
+        sent.repair(&mut w);
+        let stats = w.sides[1].stats();
+        assert_eq!(stats.contradictions, u64::from(!honest));
+        assert!(stats.violations >= stats.contradictions);
+        let kept = !w.sides[1].paths[0].repair.decoder.is_empty();
+        assert_eq!(kept, honest, "of a peer whose repair is false nothing is kept");
+
+        // What is missing from then on comes back by what the peer combines then.
+        let back = w.sides[1].stats().recovered;
+        let next = sent.numbers.end;
+        Repairing::send(&mut w, next..next + 10, next + 4, u64::MAX).repair(&mut w);
+        let stats = w.sides[1].stats();
+        assert_eq!((stats.recovered - back, stats.contradictions), (1, u64::from(!honest)));
+    }
 }
