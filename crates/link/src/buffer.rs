@@ -30,7 +30,7 @@ const LONG_PIECE: u64 = (2 * PART) as u64 / SPARSE_TIMES;
 type Block = Box<[u8; BLOCK]>;
 type Part = Box<[u8; PART]>;
 
-/// Free blocks and parts, and the bytes of those in use.
+/// Free blocks and parts, and the bytes of those in use and of what else streams take.
 #[derive(Default)]
 pub(crate) struct Pool {
     free: Vec<Block>,
@@ -67,6 +67,11 @@ impl Pool {
             }
         }
         bytes
+    }
+
+    /// Memory apart from blocks took `before` bytes, and takes `now`.
+    fn count(&mut self, before: usize, now: usize) {
+        self.in_use = self.in_use + now - before;
     }
 
     /// Gives the free ones back.
@@ -352,7 +357,10 @@ impl RecvBuffer {
         }
         let skip = self.consumed.saturating_sub(offset) as usize;
         let start = offset + skip as u64;
+        let before = self.received.memory();
         let new = self.received.insert(start..end);
+        self.received.shrink_if_sparse();
+        pool.count(before, self.received.memory());
         self.held += new;
         if new > 0 {
             let apart = self.lies_apart(start);
@@ -366,6 +374,12 @@ impl RecvBuffer {
     #[cfg(test)]
     pub fn pieces(&self) -> usize {
         self.received.len()
+    }
+
+    /// Bytes of memory that blocks take.
+    #[cfg(test)]
+    pub fn in_blocks(&self) -> usize {
+        self.blocks.held
     }
 
     /// Would bytes at `offset..end` lie apart from all that is there, in more pieces than `most`
@@ -446,17 +460,21 @@ impl RecvBuffer {
         assert!(n <= readable, "the reader took {n} of {readable} bytes");
         self.consumed += n;
         self.held -= n;
+        let before = self.received.memory();
         self.received.remove_below(self.consumed);
+        self.received.shrink_if_sparse();
         self.blocks.release_below(pool, self.consumed);
         if self.consumed == self.highest {
             self.blocks.release_all(pool, self.consumed);
         }
+        pool.count(before, self.received.memory());
     }
 
     pub fn discard(&mut self, pool: &mut Pool) {
         self.blocks.release_all(pool, self.highest);
         self.consumed = self.highest;
         self.held = 0;
+        pool.count(self.received.memory(), 0);
         self.received.clear();
     }
 
@@ -562,7 +580,8 @@ mod tests {
                         buffer.write(&mut pool, offset, &pattern(offset..offset + len));
                     }
                     let most = SPARSE + SPARSE_TIMES * buffer.held;
-                    assert!(pool.used() <= most, "{} for {} of {len}", pool.used(), buffer.held);
+                    let used = pool.used() - buffer.received.memory() as u64;
+                    assert!(used <= most, "{used} for {} of {len}", buffer.held);
                 }
                 buffer.discard(&mut pool);
                 assert_eq!((pool.used(), buffer.blocks.held), (0, 0));

@@ -4,6 +4,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+/// So many ranges have room in the least memory that a set takes, which is not counted.
+const FEW: usize = 4;
+
 /// A set of `u64` as ranges. Cheap where new members mostly extend the last
 /// range, which is how packets and stream bytes arrive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -164,6 +167,26 @@ impl RangeSet {
     /// Gives back what more ranges took.
     pub fn shrink(&mut self) {
         self.ranges.shrink_to_fit();
+    }
+
+    /// Gives back what many more ranges took, and all of it but for that of a few where there are
+    /// none.
+    pub fn shrink_if_sparse(&mut self) {
+        match self.ranges.len() {
+            0 if self.memory() > 0 => self.clear(),
+            len if self.ranges.capacity() >= 8 * len.max(FEW) => {
+                self.ranges.shrink_to((2 * len).max(FEW));
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes of memory that the ranges take, but for those of a few.
+    pub fn memory(&self) -> usize {
+        match self.ranges.capacity() {
+            0..=FEW => 0,
+            many => many * size_of::<Range<u64>>(),
+        }
     }
 
     /// Forgets everything and gives its memory back.

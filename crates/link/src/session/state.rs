@@ -396,7 +396,7 @@ impl Session {
         self.streams.len() - self.packet_streams
     }
 
-    /// Stream bytes in memory.
+    /// Memory that streams take: for their bytes, and for the pieces that these lie in.
     pub fn memory_used(&self) -> u64 {
         self.pool.used()
     }

@@ -416,6 +416,23 @@ fn many_streams_of_holes_take_no_more_pieces_than_their_bytes_are_worth() {
     assert_eq!(side.streams.len(), streams as usize);
     // 64, and one for each 128 bytes of its 12 kB.
     assert!(pieces.clone().all(|n| n <= 158), "{:?}", pieces.max());
+    let in_blocks: usize = side.streams.values().map(|s| s.recv.in_blocks()).sum();
+    let in_pieces = pieces.sum::<usize>() * size_of::<std::ops::Range<u64>>();
+    assert!(in_pieces > 100_000, "{in_pieces} bytes of pieces");
+    let used = side.memory_used();
+    assert!(used >= (in_blocks + in_pieces) as u64, "{used} of {in_blocks} and {in_pieces}");
+    // The bytes between them come: of each stream there is one piece.
+    for of in 0..streams {
+        for half in [0, 6_000] {
+            inject(&mut w, 1, number, &[stream(2 * of, half, false, &[b'x'; 6_000])]);
+            number += 1;
+        }
+    }
+    assert_eq!(w.sides[1].memory_used(), in_blocks as u64, "closed pieces are given back");
+    for of in 0..streams {
+        w.sides[1].reset(w.now, StreamId(2 * of), ResetReason::Refused, false);
+    }
+    assert_eq!(w.sides[1].memory_used(), 0);
 }
 
 /// The same from a peer whose packets get lost: all of it arrives.
