@@ -214,6 +214,10 @@ mod tests {
             told(Some("shore"), Event::Line { line, state, cause }),
             "2026-09-21 14:13:20  shore: the line is down: idle\n"
         );
+        assert_eq!(
+            told(Some("shore"), Event::Rekey { state: RekeyState::Overdue }),
+            "2026-09-21 14:13:20  shore: rekey overdue: data passes and no handshake succeeds\n"
+        );
         assert_eq!(told(None, Event::Unknown), "", "what a newer gateway tells is passed over");
     }
 

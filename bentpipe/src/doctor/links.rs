@@ -210,6 +210,20 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_are_not_replaced_in_time_are_a_failure_although_the_link_is_up() {
+        for (rekey, words) in [
+            (RekeyState::Overdue, "ship: rekey overdue: data passes and handshakes do not"),
+            (RekeyState::Erased, "ship: its keys were worn out and erased"),
+        ] {
+            let (peer, state) = ("ship".to_owned(), LinkState::Up);
+            let check = link(&LinkStatus { peer, state, rekey, ..LinkStatus::default() }, "OWN=");
+            assert_eq!(check.state, State::Fail);
+            assert!(check.finding.starts_with(words), "{}", check.finding);
+            assert!(check.mend.as_ref().unwrap().contains("who drops handshakes"));
+        }
+    }
+
+    #[test]
     fn two_nodes_with_one_key_are_a_failure_although_the_link_is_up() {
         let twins = Some(["192.0.2.1:4500", "192.0.2.2:4500"].map(str::to_owned));
         let (peer, state) = ("ship".to_owned(), LinkState::Up);

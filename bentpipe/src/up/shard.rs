@@ -25,6 +25,8 @@ mod standing;
 mod telephone_line;
 mod telephones;
 mod telling;
+#[cfg(test)]
+mod tests;
 pub(super) mod tidings;
 
 use std::collections::BTreeMap;

@@ -213,16 +213,7 @@ impl Shard {
             }
             LinkEvent::Failing(_) => self.tell_failing(now, id),
             LinkEvent::Rekey(rekey) => {
-                let told = match rekey {
-                    Rekey::InTime => return,
-                    Rekey::Overdue => {
-                        "rekey overdue: data passes and no handshake has succeeded for long; \
-                         soon the keys are erased and nothing passes any more"
-                    }
-                    Rekey::Erased => {
-                        "the keys are worn out and erased; streams wait until a handshake succeeds"
-                    }
-                };
+                let Some(told) = rekey_words(rekey) else { return };
                 crate::log!(
                     Warn,
                     told,
@@ -350,5 +341,19 @@ impl Shard {
 
     fn known(&mut self, id: PeerId) -> Option<&mut KnownPeer> {
         self.peers.with_id_mut(id)
+    }
+}
+
+/// What the log says of keys that are not replaced in time.
+pub(super) fn rekey_words(rekey: Rekey) -> Option<&'static str> {
+    match rekey {
+        Rekey::InTime => None,
+        Rekey::Overdue => Some(
+            "rekey overdue: data passes and no handshake has succeeded for long; \
+             soon the keys are erased and nothing passes any more",
+        ),
+        Rekey::Erased => {
+            Some("the keys are worn out and erased; streams wait until a handshake succeeds")
+        }
     }
 }
