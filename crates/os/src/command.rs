@@ -16,7 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs `command` with `input` on its standard input; its output if it succeeded.
 pub(crate) fn run(command: &mut Command, input: &str) -> Result<String, OsError> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = match feed(command, input, PATIENCE) {
+    let patience = PATIENCE;
+    #[cfg(test)]
+    let (mut broken, patience) = crate::faults::tool(command, patience);
+    #[cfg(test)]
+    let command = broken.as_mut().unwrap_or(command);
+    let output = match feed(command, input, patience) {
         Err(e) if e.kind() == ErrorKind::TimedOut => {
             let words = said(command);
             return Err(OsError::refused(format!("`{words}` did not end within {PATIENCE}")));

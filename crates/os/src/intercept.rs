@@ -235,7 +235,7 @@ impl Intercept {
         let news = listen(&self.table, watchdog, &self.watch)?;
         routes::install_or_leave(plan)?;
         if let Err(e) = self.table.update(config) {
-            let _ = routes::install(&self.plan);
+            self.plan.put_back_or_leave();
             return Err(e);
         }
         Ok(news)
@@ -254,6 +254,12 @@ impl Intercept {
         let anew = died || self.behind;
         // Until all of it is done; each step may fail.
         self.behind = true;
+        // First of all what keeps hosts' packets from leaving in clear, whatever else fails.
+        let removed = self.plan.missing();
+        if anew || !matches!(removed, Ok(0)) {
+            self.plan.put_back()?;
+        }
+        let removed = removed?;
         if !children[0] {
             // It has cleaned up as it went, if it ended by itself.
             self.watchdog = self.new_watchdog(&self.plan)?;
@@ -268,14 +274,11 @@ impl Intercept {
         if anew {
             refusal::remove()?;
         }
-        let removed = self.plan.missing()?;
         // The addresses may have changed at the same time.
         let plan = Plan::of(&self.config)?;
         if plan != self.plan {
             let config = self.config.clone();
             self.update(&config)?;
-        } else if anew || removed > 0 {
-            routes::install_or_leave(&plan)?;
         }
         self.behind = false;
         Ok(match (died, removed) {
@@ -351,13 +354,21 @@ fn build(
     // made, no route that blocks is left behind.
     let table = Table::create(|name| nft::ruleset(name, config))?;
     let news = listen(&table, watchdog, watch)?;
-    // Until the routes lead into the tunnel those of the last run block.
-    refusal::remove()?;
-    routes::install_or_leave(plan)?;
+    // Until the routes lead into the tunnel those of the last run block, and hosts are told.
+    let before = routes::install_or_leave(plan)?;
+    if let Err(e) = refusal::remove() {
+        before.put_back_or_leave();
+        if before.is_left() {
+            refusal::put_back();
+        }
+        return Err(e);
+    }
     Ok((table, news))
 }
 
 fn listen(table: &Table, watchdog: &Watchdog, watch: &Watch) -> Result<Poller, OsError> {
+    #[cfg(test)]
+    crate::faults::call().or_cannot(|| "watch the helpers".into())?;
     let news = Poller::new()?;
     news.add(&table.death(), 0, Interest::READ)?;
     news.add(&watchdog.death(), 1, Interest::READ)?;

@@ -28,6 +28,8 @@ mod command;
 pub mod copies;
 pub mod disk;
 mod error;
+#[cfg(test)]
+mod faults;
 pub mod heap;
 pub mod intercept;
 pub mod links;

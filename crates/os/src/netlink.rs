@@ -17,6 +17,8 @@ impl Netlink {
     /// Hears of the groups with these bits; calls return at once where `kind` says
     /// `SOCK_NONBLOCK`.
     pub fn open(kind: libc::c_int, groups: u32) -> io::Result<Netlink> {
+        #[cfg(test)]
+        crate::faults::call()?;
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | kind;
         // SAFETY: no pointers are passed.
         let socket = own(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;

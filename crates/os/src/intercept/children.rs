@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use crate::OsError;
 use crate::command::start_error;
@@ -37,9 +39,18 @@ impl Kept {
         // SAFETY: the closure makes plain system calls and allocates nothing, so it may
         // run between fork and exec.
         unsafe { command.pre_exec(apart) };
+        #[cfg(test)]
+        crate::faults::call().map_err(|e| start_error(&name, e))?;
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|e| start_error(&name, e))?;
         let stdin = child.stdin.take();
-        let pidfd = open_pidfd(child.id()).or_cannot(|| format!("watch the child `{name}`"))?;
+        let pidfd = match open_pidfd(child.id()) {
+            Ok(pidfd) => pidfd,
+            Err(e) => {
+                drop(stdin);
+                reap(&mut child);
+                return Err(OsError::new(format!("watch the child `{name}`"), e));
+            }
+        };
         Ok(Kept { child, pidfd, stdin, expendable, hangs: false })
     }
 
@@ -74,22 +85,38 @@ impl Drop for Kept {
     }
 }
 
+/// Waits a moment for a child that nothing tells of; without its pipe it ends by itself.
+fn reap(child: &mut Child) {
+    let _ = child.kill();
+    for _ in 0..100 {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Runs commands when the pipe to it closes, for whatever reason.
 pub(super) struct Watchdog(Kept);
 
 impl Watchdog {
     /// Starts one that will run the shell commands in `script`, for which `$how` is
     /// "unreachable" after [`Watchdog::announce_end`] and "blackhole" otherwise. It shares
-    /// the lock, so that a next run waits until it has finished.
+    /// the lock, so that a next run waits until it has finished. Its work is its own only once it
+    /// was told to begin: one whose start fails half-way must take nothing away.
     pub fn start(script: &str, lock: &UnixListener) -> Result<Watchdog, OsError> {
         let mut command = Command::new("/bin/sh");
         let lock: OwnedFd =
             lock.as_fd().try_clone_to_owned().or_cannot(|| "share the lock".into())?;
-        let wait = "how=blackhole\nwhile read -r line; do\n\
+        let wait = "read -r line && [ \"$line\" = begin ] || exit\nhow=blackhole\nwhile read -r line; do\n\
                     if [ \"$line\" = ending ]; then how=unreachable; else exit; fi\ndone";
         command.args(["-c", &format!("{wait}\nexec 2>/dev/null\n{script}")]);
         command.stdout(Stdio::from(lock)).stderr(Stdio::null());
-        Kept::start(command, false).map(Watchdog)
+        let mut kept = Kept::start(command, false)?;
+        if let Some(pipe) = &mut kept.stdin {
+            pipe.write_all(b"begin\n").or_cannot(|| "speak to the watchdog".into())?;
+        }
+        Ok(Watchdog(kept))
     }
 
     /// Ends it without its work being done: another one has taken over.
@@ -141,6 +168,8 @@ fn stand_apart() -> io::Result<()> {
 }
 
 fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    #[cfg(test)]
+    crate::faults::call()?;
     // SAFETY: no pointers are passed.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0u32) };
     crate::sys::own(fd as libc::c_int)

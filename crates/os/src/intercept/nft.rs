@@ -98,6 +98,17 @@ impl Table {
     /// the table as it is then, if there is one. Up to [`END`], so that nothing of this answer is
     /// taken for that to a later question.
     fn ask(&mut self, commands: &str) -> Result<String, OsError> {
+        #[cfg(test)]
+        let dies_then = self.broken();
+        #[cfg(test)]
+        if dies_then {
+            self.converse(commands)?;
+            self.signal(libc::SIGKILL);
+        }
+        self.converse(commands)
+    }
+
+    fn converse(&mut self, commands: &str) -> Result<String, OsError> {
         let question = format!("{commands}\nlist table inet {}\n{END_QUESTION}\n", self.name);
         let mut question = question.as_bytes();
         let (clock, mut said) = (Clock::start(), Vec::new());
@@ -153,7 +164,7 @@ impl Table {
     fn hear(&mut self, said: &mut Vec<u8>) -> Result<(), OsError> {
         let mut buf = [0; 4096];
         match self.output.read(&mut buf).or_cannot(|| "listen to `nft`".into())? {
-            0 => Err(OsError::refused("`nft` ended before its table was made")),
+            0 => Err(ended(said)),
             n => {
                 said.extend_from_slice(&buf[..n]);
                 Ok(())
@@ -164,6 +175,37 @@ impl Table {
     #[cfg(test)]
     pub fn pid(&self) -> u32 {
         self.child.pid()
+    }
+
+    /// Takes a step: the child dies, or hangs, if it is broken so; true: it is to die when it has
+    /// done its work.
+    #[cfg(test)]
+    fn broken(&mut self) -> bool {
+        let kind = crate::faults::step();
+        match kind {
+            Some(crate::faults::Kind::Fails) => self.signal(libc::SIGKILL),
+            Some(crate::faults::Kind::Hangs) => {
+                self.patience = crate::faults::PATIENCE;
+                self.signal(libc::SIGSTOP);
+            }
+            Some(crate::faults::Kind::FailsWhenDone) | None => {}
+        }
+        kind == Some(crate::faults::Kind::FailsWhenDone)
+    }
+
+    #[cfg(test)]
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a child of this process that has not been waited for.
+        unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
+    }
+}
+
+/// The last line of a child that has ended may say why.
+fn ended(said: &[u8]) -> OsError {
+    let said = String::from_utf8_lossy(said);
+    match said.lines().rev().map(str::trim).find(|line| !line.is_empty()) {
+        Some(last) => OsError::refused(format!("`nft` ended before its table was made: {last}")),
+        None => OsError::refused("`nft` ended before its table was made"),
     }
 }
 

@@ -46,6 +46,12 @@ fn ruleset() -> String {
     out
 }
 
+/// Puts the table in force again, after a start that failed.
+pub(super) fn put_back() {
+    // The routes block without it; the start's own failure is told.
+    let _ = command::run(Command::new("nft").args(["-f", "-"]), &ruleset());
+}
+
 /// Takes the table away, if it is there: a program runs and answers, or nothing is blocked.
 pub(super) fn remove() -> Result<(), OsError> {
     let text = format!("add table inet {TABLE}\ndelete table inet {TABLE}\n");

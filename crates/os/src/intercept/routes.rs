@@ -87,6 +87,27 @@ impl Plan {
         Ok(count(&self.v4, &present.v4) + count(&self.v6, &present.v6))
     }
 
+    /// Makes rules and routes of ours what it says. Where a family fails the other one is put back
+    /// all the same.
+    pub fn put_back(&self) -> Result<(), OsError> {
+        let families = [&self.v4, &self.v6].into_iter();
+        let there = families.filter(|family| family.flag != "-6" || has_ipv6());
+        let done: Vec<_> = there.map(install_family).collect();
+        done.into_iter().collect()
+    }
+
+    /// Is this what a program left that ended, and not what one that runs has?
+    pub fn is_left(&self) -> bool {
+        let note = format!(" table {NOTE_TABLE} ");
+        self.v4.routes.iter().any(|route| route.contains(&note))
+    }
+
+    /// The same after a change that failed, which is what is told.
+    pub fn put_back_or_leave(&self) {
+        // What refuses to go in seldom refuses to go out.
+        let _ = self.put_back();
+    }
+
     /// What there is of ours.
     fn present() -> Result<Plan, OsError> {
         let family = |flag| -> Result<Family, OsError> {
@@ -410,13 +431,16 @@ fn install_family(family: &Family) -> Result<(), OsError> {
 }
 
 /// Makes rules and routes of ours what the plan says, or, if that fails, leaves what
-/// there was.
-pub(super) fn install_or_leave(plan: &Plan) -> Result<(), OsError> {
+/// there was; that is returned.
+pub(super) fn install_or_leave(plan: &Plan) -> Result<Plan, OsError> {
     let before = Plan::present()?;
-    install(plan).inspect_err(|_| {
-        // What refuses to go in seldom refuses to go out.
-        let _ = install(&before);
-    })
+    match install(plan) {
+        Ok(()) => Ok(before),
+        Err(e) => {
+            before.put_back_or_leave();
+            Err(e)
+        }
+    }
 }
 
 pub(super) fn rule_command(verb: &str, rule: &str) -> String {

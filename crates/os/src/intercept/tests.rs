@@ -2,6 +2,7 @@
 //! prefixes exist nowhere: what is sent to them ends at this program.
 
 mod ends;
+mod faults;
 mod own;
 
 use super::*;
