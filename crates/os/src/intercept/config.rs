@@ -42,6 +42,8 @@ pub struct Marks {
     /// As the kernel tracks them, connections that begin at this host and come from outside the
     /// link, where [`InterceptConfig::own`] would have them answered into it.
     pub outward: u32,
+    /// Asks whether the rules stand: a rule of its own leads it to the syn device.
+    pub guard: u32,
 }
 
 impl Default for Marks {
@@ -56,6 +58,7 @@ impl Default for Marks {
             unsplit: 0x6270_0006,
             inward: 0x6270_0007,
             outward: 0x6270_0008,
+            guard: 0x6270_0009,
         }
     }
 }

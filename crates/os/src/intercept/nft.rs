@@ -13,7 +13,7 @@ use units::{Duration, IpPrefix};
 
 use super::children::Kept;
 use super::config::InterceptConfig;
-use super::{own, visitors};
+use super::{guard, own, visitors};
 use crate::OsError;
 use crate::error::OrCannot;
 use crate::poll::Clock;
@@ -81,6 +81,7 @@ impl Table {
             + &own::chains(&self.name, config)
             + &answers(&self.name, config)
             + &questions(&self.name, config)
+            + &guard::chains(&self.name, config)
             + &masquerade(&self.name, config);
         self.run(&commands).map(drop)
     }
@@ -307,6 +308,7 @@ pub(super) fn ruleset(table: &str, config: &InterceptConfig) -> String {
         + &answers(table, config)
         + &questions(table, config)
         + &visitors::chains(table, config)
+        + &guard::chains(table, config)
         + &masquerade(table, config)
 }
 

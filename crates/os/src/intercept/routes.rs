@@ -30,6 +30,8 @@ const PRIORITY: u32 = 25_200;
 const PREFIX_PRIORITY: u32 = PRIORITY + 10;
 /// After `main` and `default`: what this node itself finds no other way for.
 const LAST_PRIORITY: u32 = 32_800;
+/// Before all others' rules; by its text it is the last of ours, and so put in force last.
+const GUARD_PRIORITY: u32 = 9;
 /// Metric of the route that blocks; any route into the tunnel is better.
 const BLOCK_METRIC: u32 = 9_999;
 
@@ -166,6 +168,11 @@ impl Family {
         rules.extend(own_rules(config, &all, has_source));
         rules.extend(bound_rules(config, &all, gateways));
         rules.extend(marking_rules(config));
+        if !blocked.is_empty() {
+            let (mark, at) = (config.marks.guard, GUARD_PRIORITY);
+            let guard = format!("{at}: from all fwmark {mark:#x} lookup {SYN_TABLE}");
+            rules.insert(format!("{guard} proto {PROTOCOL}"));
+        }
         let routes = routes(config, &all, &blocked);
         Family { flag: if v4 { "-4" } else { "-6" }, rules, routes, blocking }
     }
@@ -232,6 +239,12 @@ fn bypassing(config: &InterceptConfig, networks: &[(String, IpPrefix)]) -> Vec<I
     });
     let connected = connected.map(|(_, network)| *network);
     connected.chain(config.direct.iter().copied()).filter(|p| p.len() > 0).collect()
+}
+
+/// The same, of the networks that this host has now: those that the file names where they cannot
+/// be listed.
+pub(super) fn bypassing_now(config: &InterceptConfig) -> Vec<IpPrefix> {
+    bypassing(config, &networks().unwrap_or_default())
 }
 
 /// Has this host an IPv6 address that is not its own networks' alone, on any interface?
@@ -606,10 +619,11 @@ mod tests {
                 "25467: from all fwmark 0x62700007 lookup 25200 proto 143",
                 "25467: not from all iif lo lookup 25200 proto 143",
                 "32800: not from all fwmark 0x62700003 lookup 25200 proto 143",
+                "9: from all fwmark 0x62700009 lookup 25401 proto 143",
             ]
         );
         // Without an IPv6 address nothing of this host's own goes there.
-        assert_eq!(plan.v6.rules.len(), 7);
+        assert_eq!(plan.v6.rules.len(), 8);
         // A hub names no LANs, and may have one there.
         let rule = "25418: from all to 10.3.1.0/25 lookup main proto 143";
         assert!(!plan.v4.rules.contains(rule));

@@ -3,6 +3,7 @@
 
 mod ends;
 mod faults;
+mod guard;
 mod own;
 
 use super::*;

@@ -1,0 +1,77 @@
+//! Nothing of hosts' leaves in clear between the moment when another program removes our rules
+//! (`ip rule flush`, networkd's restart) and the moment when they are back.
+//!
+//! ```text
+//!  a host's packet for a prefix that blocks, forwarded, and not to the tunnel
+//!    └─► does the guard's rule stand?  yes: another's rule, which comes first, sends it elsewhere
+//!                                      no:  nobody leads it into the tunnel; it is dropped
+//! ```
+//!
+//! The guard's rule leads one mark ([`Marks::guard`](super::Marks::guard)) to the syn device. It
+//! has a priority before those of others, and is put in force as the last of ours: who removes
+//! rules of other programs removes it, too. The kernel is asked for the way back to the sender,
+//! so that no rule for a destination answers in its place. The table is owned, and nobody else
+//! can flush it.
+
+use super::config::InterceptConfig;
+use super::nft::{list, without_covered};
+use super::routes::bypassing_now;
+use units::IpPrefix;
+
+/// The chains that do it, made what the configuration says; none where nothing blocks.
+pub(super) fn chains(table: &str, config: &InterceptConfig) -> String {
+    let (guard, asks) = (format!("inet {table} guard"), format!("inet {table} guard_asks"));
+    let mut text = format!(
+        "add chain {asks}; \
+         add chain {guard} {{ type filter hook forward priority filter; policy accept; }}; \
+         flush chain {guard}; flush chain {asks}; "
+    );
+    if !config.routes.iter().any(|p| config.blocks(p)) {
+        return text + &format!("delete chain {guard}; delete chain {asks}; ");
+    }
+    let (tun, syn, marks) = (&config.tun, config.syn_device(), &config.marks);
+    let mut rule = |chain: &str, rule: String| text += &format!("add rule {chain} {rule}; ");
+    rule(&guard, format!("oifname {{ \"{tun}\", \"{syn}\" }} accept"));
+    for (prefixes, blocks) in by_length(config, &bypassing_now(config)) {
+        let to = destinations(&prefixes);
+        let verdict = if blocks { "goto guard_asks" } else { "accept" };
+        rule(&guard, format!("{to} {verdict}"));
+    }
+    // Packets of connections that end here are never forwarded while the rules stand.
+    rule(&asks, format!("meta mark {} drop", list(&[marks.local, marks.own, marks.syn])));
+    // What somebody else has marked is left to his rules.
+    rule(&asks, "meta mark != 0 accept".into());
+    rule(&asks, format!("meta mark set {:#x}", marks.guard));
+    rule(&asks, format!("fib saddr . mark oifname \"{syn}\" meta mark set 0 accept"));
+    rule(&asks, "drop".into());
+    text
+}
+
+/// Prefixes of one length and family, the longest first, as rules choose among them, and whether
+/// they block. Of one length those of peers come before those that bypass the tunnel.
+fn by_length(config: &InterceptConfig, direct: &[IpPrefix]) -> Vec<(Vec<IpPrefix>, bool)> {
+    let mut all = Vec::new();
+    for len in (0..=128).rev() {
+        for v4 in [true, false] {
+            let of = |p: &&IpPrefix| p.len() == len && p.is_v4() == v4;
+            let (blocked, open): (Vec<IpPrefix>, Vec<IpPrefix>) =
+                config.routes.iter().filter(of).partition(|p| config.blocks(p));
+            let direct = direct.iter().filter(of).copied().collect();
+            all.extend([(blocked, true), (open, false), (direct, false)]);
+        }
+    }
+    // A prefix may be there twice.
+    let once =
+        |(prefixes, blocks): (Vec<IpPrefix>, bool)| (without_covered(prefixes.iter()), blocks);
+    all.into_iter().map(once).filter(|(prefixes, _)| !prefixes.is_empty()).collect()
+}
+
+/// Those of one length and family.
+fn destinations(prefixes: &[IpPrefix]) -> String {
+    let v4 = prefixes.iter().any(IpPrefix::is_v4);
+    match prefixes.iter().any(|p| p.len() == 0) {
+        // Every address: nft has no set element for that in all of its versions.
+        true => format!("meta nfproto {}", if v4 { "ipv4" } else { "ipv6" }),
+        false => format!("{} daddr {}", if v4 { "ip" } else { "ip6" }, list(prefixes)),
+    }
+}
