@@ -2,6 +2,7 @@
 //! stands, or what is to stand, and never nothing; it is told, and tried again.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::tcp::{check_echo, listen};
 const SERVER: &str = "10.2.0.2:7000";
 const MORE: &str = "10.3.0.0/24";
 
-/// A world whose ship finds an `ip` in its path that counts its calls, and fails or hangs at one.
+/// A world whose ship finds an `ip` and an `nft` in its path that count their calls, and fail or
+/// hang at one, or from one on.
 struct Faulty {
     world: World,
     dir: PathBuf,
@@ -21,19 +23,22 @@ impl Faulty {
     fn new() -> Faulty {
         let mut world = World::without_gateways(&Plan::default());
         let dir = world.dir("tools");
-        let script = format!(
-            "#!/bin/sh\ncd {}\nn=$(($(cat calls) + 1))\necho $n > calls\nread how at < fault\n\
-             if [ $n = $at ]; then\n\
-               if [ $how = hang ]; then exec sleep 1000; fi\n\
-               echo 'broken by the test' >&2; exit 1\nfi\nexec {} \"$@\"\n",
-            dir.display(),
-            must(&world.gwa, "command -v ip").trim(),
-        );
-        install_script(&script, &dir.join("ip"));
+        for tool in ["ip", "nft"] {
+            let script = format!(
+                "#!/bin/sh\ncd {}\nn=$(($(cat calls) + 1))\necho $n > calls\n\
+                 read how at end < fault\n\
+                 if [ $n -ge $at -a $n -le $end ]; then\n\
+                   if [ $how = hang ]; then exec sleep 1000; fi\n\
+                   echo 'broken by the test' >&2; exit 1\nfi\nexec {} \"$@\"\n",
+                dir.display(),
+                must(&world.gwa, &format!("command -v {tool}")).trim(),
+            );
+            install_script(&script, &dir.join(tool));
+        }
         let path = std::env::var("PATH").expect("a path");
         world.a.configure(|s| s.prefix = format!("-- env PATH={}:{path} setpriv", dir.display()));
         let faulty = Faulty { world, dir };
-        faulty.set("none 0");
+        faulty.set("none", 0..=0);
         faulty
     }
 
@@ -44,9 +49,10 @@ impl Faulty {
         self.world.b.wait_until_up();
     }
 
-    fn set(&self, fault: &str) {
+    fn set(&self, how: &str, at: RangeInclusive<usize>) {
+        let fault = format!("{how} {} {}\n", at.start(), at.end());
         fs::write(self.dir.join("calls"), "0\n").expect("a count");
-        fs::write(self.dir.join("fault"), format!("{fault}\n")).expect("a fault");
+        fs::write(self.dir.join("fault"), fault).expect("a fault");
     }
 
     fn calls(&self) -> usize {
@@ -108,7 +114,7 @@ fn a_tool_that_fails_at_any_step_leaves_the_rules_of_before_or_after() {
     assert_eq!(faulty.rules(), before);
     let mut told = 0;
     for at in 1..100 {
-        faulty.set(&format!("fail {at}"));
+        faulty.set("fail", at..=at);
         faulty.change(true);
         if faulty.calls() < at {
             println!("{told} of {} steps that failed were told", at - 1);
@@ -122,7 +128,7 @@ fn a_tool_that_fails_at_any_step_leaves_the_rules_of_before_or_after() {
         check_echo(&faulty.world.client, &listener);
         faulty.wait_until_well();
         assert_eq!(faulty.rules(), after, "step {at}");
-        faulty.set("none 0");
+        faulty.set("none", 0..=0);
         faulty.change(false);
         assert_eq!(faulty.rules(), before, "step {at}");
     }
@@ -138,7 +144,7 @@ fn tools_that_hang_are_given_up_and_what_stood_stands() {
     faulty.start();
     let listener = listen(&faulty.world.server, SERVER);
     let before = faulty.rules();
-    faulty.set("hang 3");
+    faulty.set("hang", 3..=3);
     faulty.change(true);
     // The time that it took is pause enough before the next try.
     faulty.world.a.wait_for_log("did not end within");
@@ -173,7 +179,7 @@ fn a_start_that_fails_at_any_step_says_why_and_leaves_nothing() {
     faulty.world.a.configure(|s| s.on_failure = "wire");
     faulty.world.b.start();
     for at in 1..100 {
-        faulty.set(&format!("fail {at}"));
+        faulty.set("fail", at..=at);
         faulty.world.a.start();
         let up = wait_for("an outcome", || {
             let log = faulty.world.a.log();
@@ -194,4 +200,58 @@ fn a_start_that_fails_at_any_step_says_why_and_leaves_nothing() {
         });
     }
     panic!("a start takes more than a hundred calls");
+}
+
+/// Each step from which on tools may fail is taken in the crate `os`; here that it is told.
+#[test]
+fn tools_that_go_on_failing_leave_what_stood_and_it_is_told_until_they_work() {
+    if !root() {
+        return;
+    }
+    let mut faulty = Faulty::new();
+    faulty.start();
+    let listener = listen(&faulty.world.server, SERVER);
+    let before = faulty.rules();
+    faulty.set("fail", 1..=1_000_000);
+    faulty.change(true);
+    assert!(faulty.trouble().is_some_and(|why| why.contains("broken by the test")));
+    let calls = faulty.calls();
+    wait_for("another try", || match faulty.calls() {
+        now if now > calls => Ok(()),
+        now => Err(format!("{now} calls")),
+    });
+    assert_eq!(faulty.rules(), before);
+    check_echo(&faulty.world.client, &listener);
+    // Another program flushes the rules meanwhile.
+    for family in ["-4", "-6"] {
+        let main = format!("ip {family} rule add priority 32766 lookup main");
+        must(&faulty.world.gwa, &format!("ip {family} rule flush; {main}"));
+    }
+    faulty.world.a.wait_for_log("cannot be mended");
+    assert!(faulty.trouble().is_some());
+    faulty.set("none", 0..=0);
+    faulty.wait_until_well();
+    check_echo(&faulty.world.client, &listener);
+    let after = faulty.rules();
+    assert!(after.lines().count() >= before.lines().count() && after.contains("10.3.0.0/24"));
+}
+
+#[test]
+fn a_start_whose_nft_hangs_is_given_up_and_leaves_nothing() {
+    if !root() {
+        return;
+    }
+    let mut faulty = Faulty::new();
+    faulty.world.a.configure(|s| s.on_failure = "wire");
+    let nft = faulty.dir.join("nft");
+    fs::remove_file(&nft).expect("a script");
+    // It hears all and says nothing, until nobody speaks to it any more.
+    install_script("#!/bin/sh\nexec cat > /dev/null\n", &nft);
+    faulty.world.a.start();
+    faulty.world.a.wait_for_log("`nft` does not answer");
+    assert!(!faulty.world.a.wait_until_ended().success());
+    wait_for("nothing to be left", || match faulty.rules().as_str() {
+        "" => Ok(()),
+        left => Err(left.to_owned()),
+    });
 }
