@@ -63,9 +63,10 @@ impl FecDecoder {
         }
     }
 
-    /// Gives the memory back.
+    /// Gives the memory back. What is spent stays spent (L-RP-10): a peer that contradicts itself
+    /// would earn by it.
     pub fn release(&mut self) {
-        *self = FecDecoder::default();
+        *self = FecDecoder { spent: self.spent, ..FecDecoder::default() };
     }
 
     pub fn is_empty(&self) -> bool {

@@ -293,6 +293,18 @@ fn what_repair_costs_is_bounded_by_its_bytes() {
     let (number, payload) = dearest(3_000);
     decoder.on_repair(number, &[&payload[..], &[1; PLAINTEXT]].concat()).expect("well formed");
     assert_eq!(decoder.take_too_dear(), 0);
+    // Who has contradicted himself has spent what he has spent.
+    let earned = (3_001..3_100).map(dearest).take_while(|(number, payload)| {
+        decoder.on_repair(*number, payload).expect("well formed");
+        decoder.take_too_dear() == 0
+    });
+    let earned = earned.count();
+    assert!(earned < 99, "a full packet earns {earned}");
+    decoder.release();
+    decoder.make_room(MAX_WINDOW, PLAINTEXT);
+    let (number, payload) = dearest(3_101);
+    decoder.on_repair(number, &payload).expect("well formed");
+    assert_eq!(decoder.take_too_dear(), 1);
 }
 
 /// Not a test of anything: `cargo test -p link --release -- --ignored --nocapture worst_repairs`
