@@ -62,7 +62,8 @@
 //! next start, which puts its own in force before it takes them away, or [`release`]. They
 //! are there from the start on, behind the routes into the tunnel, so that there is no
 //! moment without; where another program removes the rules while this one runs, the table drops
-//! hosts' packets until they are back (`guard`). What this host sends itself is not blocked. Hosts are told at once (`refusal`).
+//! hosts' packets until they are back (`guard`). What this host sends itself is not blocked. Hosts
+//! are told at once (`refusal`).
 
 mod children;
 mod config;
