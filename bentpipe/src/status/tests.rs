@@ -66,6 +66,24 @@ fn the_text_tells_what_an_operator_asks_first() {
     assert!(text.contains("3 replayed") && !text.contains("malformed"), "{text}");
 }
 
+/// L-PP-8.
+#[test]
+fn a_renewal_that_is_overdue_is_told_and_so_are_keys_that_ended() {
+    let mut status = sample();
+    for (rekey, row) in [
+        (RekeyState::Overdue, Some("  rekey overdue: no handshake succeeds")),
+        (RekeyState::Erased, Some("  keys erased  at their end")),
+        (RekeyState::InTime, None),
+    ] {
+        status.links[0].rekey = rekey;
+        let text = render(&status);
+        match row {
+            Some(row) => assert!(text.lines().any(|line| line.starts_with(row)), "{text}"),
+            None => assert!(!text.contains("rekey") && !text.contains("keys"), "{text}"),
+        }
+    }
+}
+
 #[test]
 fn a_link_that_is_split_at_one_end_is_shown() {
     let mut status = sample();
