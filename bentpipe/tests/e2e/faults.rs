@@ -25,7 +25,7 @@ impl Faulty {
         let dir = world.dir("tools");
         for tool in ["ip", "nft"] {
             let script = format!(
-                "#!/bin/sh\ncd {}\nn=$(($(cat calls) + 1))\necho $n > calls\n\
+                "#!/bin/sh\ncd {}\necho >> calls\nn=$(wc -l < calls)\n\
                  read how at end < fault\n\
                  if [ $n -ge $at -a $n -le $end ]; then\n\
                    if [ $how = hang ]; then exec sleep 1000; fi\n\
@@ -51,13 +51,13 @@ impl Faulty {
 
     fn set(&self, how: &str, at: RangeInclusive<usize>) {
         let fault = format!("{how} {} {}\n", at.start(), at.end());
-        fs::write(self.dir.join("calls"), "0\n").expect("a count");
+        fs::write(self.dir.join("calls"), "").expect("a count");
         fs::write(self.dir.join("fault"), fault).expect("a fault");
     }
 
     fn calls(&self) -> usize {
-        let text = fs::read_to_string(self.dir.join("calls")).expect("a count");
-        text.trim().parse().unwrap_or(0)
+        // A line each, for what is added to a file is there at once and whole.
+        fs::read_to_string(self.dir.join("calls")).expect("a count").lines().count()
     }
 
     /// Rules and routes of the ship's that are the gateway's.
