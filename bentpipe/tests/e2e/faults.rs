@@ -1,8 +1,9 @@
 //! The system's tools fail or hang at each step of a change of rules and routes: what stood before
 //! stands, or what is to stand, and never nothing; it is told, and tried again.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,6 +36,10 @@ impl Faulty {
             );
             install_script(&script, &dir.join(tool));
         }
+        // `nft` runs as nobody.
+        fs::write(dir.join("calls"), "").expect("a count");
+        let all = Permissions::from_mode(0o666);
+        fs::set_permissions(dir.join("calls"), all).expect("open to all");
         let path = std::env::var("PATH").expect("a path");
         world.a.configure(|s| s.prefix = format!("-- env PATH={}:{path} setpriv", dir.display()));
         let faulty = Faulty { world, dir };
