@@ -19,8 +19,8 @@
 //! * A call ends when carrier goes, or, on lines that cannot tell carrier, when the modem says
 //!   "NO CARRIER". It is hung up by DTR, or by `+++` between two pauses and `ATH`; where the
 //!   carrier stays after one, the other is tried.
-//! * A modem that answers no command may be in a call that a killed program left, which costs: it
-//!   is hung up by the escape before it is tried again. DTR and DCD do not help: a cable of three
+//! * A modem that answers no command may be in a call that a killed program left, or that was not
+//!   hung up as it seemed, which costs: it is hung up by the escape before it is tried again. DTR and DCD do not help: a cable of three
 //!   wires has neither, whatever its driver says, and some modems ignore DTR.
 //! * A call that comes in is answered after some rings, and must prove within a handshake's time
 //!   that a peer calls ([`Modem::prove`]); a stranger's ends then.
@@ -247,7 +247,7 @@ enum Step {
 /// A call that is there before the modem has answered its first command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leftover {
-    /// Nobody looked.
+    /// Nobody looked since the program began, or a call ended.
     Unknown,
     /// It is being hung up, if it is there.
     HangingUp,
@@ -750,10 +750,16 @@ impl Modem {
 
     /// The call is over.
     fn end(&mut self, now: Instant, cause: Cause) {
-        // Nobody here knows of a call that another program left.
-        if std::mem::replace(&mut self.leftover, Leftover::None) != Leftover::HangingUp {
-            self.tell(Told::Ended(cause));
-        }
+        self.leftover = match self.leftover {
+            // Nobody here knows of a call that another program left.
+            Leftover::HangingUp => Leftover::None,
+            // What the far end sent last may have read as the modem's answer: a modem that takes
+            // no command now is in the call.
+            Leftover::Unknown | Leftover::None => {
+                self.tell(Told::Ended(cause));
+                Leftover::Unknown
+            }
+        };
         self.prepare(now);
     }
 

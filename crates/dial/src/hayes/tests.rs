@@ -313,6 +313,29 @@ fn a_call_that_a_killed_program_left_is_hung_up_before_anything_else() {
     }
 }
 
+/// Data of 2,000 bytes between two pauses read as "NO CARRIER" in digits once in a thousand calls.
+#[test]
+fn a_call_whose_last_data_read_as_the_modems_answer_is_hung_up_all_the_same() {
+    let config = ModemConfig { hang_up: HangUp::Escape, carrier_detect: false, ..config() };
+    let mut bench = Bench::online(config);
+    bench.hang_up();
+    bench.brings(b"\x81far\r\xb3\rdata");
+    assert_eq!(bench.told(), [Told::Ended(Cause::HungUp)], "as it seems");
+    bench.dial();
+    assert_eq!(bench.sent(), "ATZ\r", "the modem takes it for data");
+    bench.brings(b"more\rdata\r");
+    bench.pass(Duration::from_secs(3) + Duration::from_millis(1_200));
+    assert_eq!(bench.sent(), "+++");
+    bench.says("\r\nOK\r\n");
+    assert_eq!(bench.sent(), "ATH\r");
+    bench.says("\r\nOK\r\n");
+    assert_eq!((bench.sent(), bench.told()), ("ATZ\r".into(), vec![]));
+    for _ in 0..3 {
+        bench.says("\r\nOK\r\n");
+    }
+    assert_eq!(bench.told(), [Told::Ready, Told::Dialling(0)]);
+}
+
 #[test]
 fn a_lost_carrier_ends_the_call_and_the_modem_is_prepared_anew() {
     let mut bench = Bench::online(config());
