@@ -259,10 +259,8 @@ impl Intercept {
         self.behind = true;
         // First of all what keeps hosts' packets from leaving in clear, whatever else fails.
         let removed = self.plan.missing();
-        if anew || !matches!(removed, Ok(0)) {
-            self.plan.put_back()?;
-        }
-        let removed = removed?;
+        let is_short = anew || !matches!(removed, Ok(0));
+        let put_back = if is_short { self.plan.put_back() } else { Ok(()) };
         if !children[0] {
             // It has cleaned up as it went, if it ended by itself.
             self.watchdog = self.new_watchdog(&self.plan)?;
@@ -274,6 +272,9 @@ impl Intercept {
             self.table = Table::create(|name| nft::ruleset(name, &self.config))?;
         }
         self.news = listen(&self.table, &self.watchdog, &self.watch)?;
+        // One family's rules that cannot be put back keep no child from being there.
+        put_back?;
+        let removed = removed?;
         if anew {
             refusal::remove()?;
         }

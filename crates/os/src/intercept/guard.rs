@@ -12,14 +12,39 @@
 //! rules of other programs removes it, too. The kernel is asked for the way back to the sender,
 //! so that no rule for a destination answers in its place. The table is owned, and nobody else
 //! can flush it.
+//!
+//! Linux before 6.10 refuses the question where packets are forwarded (nft_fib_validate): there is
+//! no guard then, as the kernel would refuse the whole table.
+
+use std::fs;
+use std::sync::OnceLock;
 
 use super::config::InterceptConfig;
 use super::nft::{list, without_covered};
 use super::routes::bypassing_now;
 use units::IpPrefix;
 
+/// Does the kernel take the question?
+pub(super) fn is_possible() -> bool {
+    static POSSIBLE: OnceLock<bool> = OnceLock::new();
+    *POSSIBLE.get_or_init(|| {
+        fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| answers(&release))
+    })
+}
+
+fn answers(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        return false;
+    };
+    (major, minor) >= (6, 10)
+}
+
 /// The chains that do it, made what the configuration says; none where nothing blocks.
 pub(super) fn chains(table: &str, config: &InterceptConfig) -> String {
+    if !is_possible() {
+        return String::new();
+    }
     let (guard, asks) = (format!("inet {table} guard"), format!("inet {table} guard_asks"));
     let mut text = format!(
         "add chain {asks}; \
@@ -73,5 +98,20 @@ fn destinations(prefixes: &[IpPrefix]) -> String {
         // Every address: nft has no set element for that in all of its versions.
         true => format!("meta nfproto {}", if v4 { "ipv4" } else { "ipv6" }),
         false => format!("{} daddr {}", if v4 { "ip" } else { "ip6" }, list(prefixes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_kernels_that_take_the_question_are_asked() {
+        for release in ["6.10.0", "6.10-rc1", "6.18.5-arch1-1", "7.0.1\n"] {
+            assert!(answers(release), "{release}");
+        }
+        for release in ["6.9.4", "6.1.0-13-amd64", "5.15.0-91-generic", "", "6", "x.y"] {
+            assert!(!answers(release), "{release}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use units::IpPrefix;
 
 use super::config::{InterceptConfig, Marks};
-use super::{own, refusal};
+use super::{guard, own, refusal};
 use crate::OsError;
 use crate::addresses::networks;
 use crate::command;
@@ -168,7 +168,7 @@ impl Family {
         rules.extend(own_rules(config, &all, has_source));
         rules.extend(bound_rules(config, &all, gateways));
         rules.extend(marking_rules(config));
-        if !blocked.is_empty() {
+        if !blocked.is_empty() && guard::is_possible() {
             let (mark, at) = (config.marks.guard, GUARD_PRIORITY);
             let guard = format!("{at}: from all fwmark {mark:#x} lookup {SYN_TABLE}");
             rules.insert(format!("{guard} proto {PROTOCOL}"));
