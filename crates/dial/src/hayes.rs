@@ -20,9 +20,9 @@
 //!   "NO CARRIER". It is hung up by DTR, or by `+++` between two pauses and `ATH`; where the
 //!   carrier stays after one, the other is tried.
 //! * A modem that answers no command may be in a call that a killed program left, or that was not
-//!   hung up as it seemed, which costs: it is hung up by the escape before it is tried again. DTR and
-//!   DCD do not help: a cable of three wires has neither, whatever its driver says, and some modems
-//!   ignore DTR.
+//!   hung up as it seemed, which costs: it is hung up by the escape before it is tried again. DTR
+//!   and DCD do not help: a cable of three wires has neither, whatever its driver says, and some
+//!   modems ignore DTR.
 //! * A call that comes in is answered after some rings, and must prove within a handshake's time
 //!   that a peer calls ([`Modem::prove`]); a stranger's ends then.
 
