@@ -354,8 +354,8 @@ fn build(
     watchdog: &Watchdog,
     watch: &Watch,
 ) -> Result<(Table, Poller), OsError> {
-    // The table before the routes: without them it does nothing, and if it cannot be
-    // made, no route that blocks is left behind.
+    // The table before the routes: without them it does nothing but drop what blocks (`guard`), and
+    // if it cannot be made, no route that blocks is left behind.
     let table = Table::create(|name| nft::ruleset(name, config))?;
     let news = listen(&table, watchdog, watch)?;
     // Until the routes lead into the tunnel those of the last run block, and hosts are told.

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The guard's rule leads one mark ([`Marks::guard`](super::Marks::guard)) to the syn device. It
-//! has a priority before those of others, and is put in force as the last of ours: who removes
-//! rules of other programs removes it, too. The kernel is asked for the way back to the sender,
+//! has a priority before those that others usually have, and is put in force as the last of ours:
+//! who removes rules of other programs removes it, too. The kernel is asked for the way back to the sender,
 //! so that no rule for a destination answers in its place. The table is owned, and nobody else
 //! can flush it.
 //!

@@ -30,7 +30,7 @@ const PRIORITY: u32 = 25_200;
 const PREFIX_PRIORITY: u32 = PRIORITY + 10;
 /// After `main` and `default`: what this node itself finds no other way for.
 const LAST_PRIORITY: u32 = 32_800;
-/// Before all others' rules; by its text it is the last of ours, and so put in force last.
+/// Before others' rules, but for those that have 1 to 8; by its text it is the last of ours, and so put in force last.
 const GUARD_PRIORITY: u32 = 9;
 /// Metric of the route that blocks; any route into the tunnel is better.
 const BLOCK_METRIC: u32 = 9_999;
@@ -98,16 +98,16 @@ impl Plan {
         done.into_iter().collect()
     }
 
-    /// Is this what a program left that ended, and not what one that runs has?
-    pub fn is_left(&self) -> bool {
-        let note = format!(" table {NOTE_TABLE} ");
-        self.v4.routes.iter().any(|route| route.contains(&note))
-    }
-
     /// The same after a change that failed, which is what is told.
     pub fn put_back_or_leave(&self) {
         // What refuses to go in seldom refuses to go out.
         let _ = self.put_back();
+    }
+
+    /// Is this what a program left that ended, and not what one that runs has?
+    pub fn is_left(&self) -> bool {
+        let note = format!(" table {NOTE_TABLE} ");
+        self.v4.routes.iter().any(|route| route.contains(&note))
     }
 
     /// What there is of ours.
