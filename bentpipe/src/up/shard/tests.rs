@@ -134,7 +134,6 @@ impl World {
         self.wait_until("the packet", |w| w.came.iter().any(|(handshake, _)| !handshake));
         let is_old = |(handshake, ended): &(bool, u64)| !handshake && *ended == before;
         assert!(!self.came.iter().any(is_old), "under the old keys: {:?}", self.came);
-        assert_eq!(self.handshakes(), before + 1);
         self.rest();
     }
 }
@@ -161,12 +160,13 @@ fn a_machine_that_was_restored_or_slept_makes_new_keys_before_its_next_packet() 
         let mut w = World::new(LISTEN);
         let slept = || Duration::from_secs(SLEPT.load(Ordering::Relaxed));
         w.shard.copies.set_sleep_clock(slept);
-        w.wait_until("a session", |w| w.handshakes() == 1);
+        w.wait_until("a session", |w| w.handshakes() > 0);
         w.rest();
+        let first = w.handshakes();
         w.have_something_to_say();
         w.wait_until("a packet", |w| !w.came.is_empty());
         w.rest();
-        assert_eq!(w.handshakes(), 1, "awake, the keys go on");
+        assert_eq!(w.handshakes(), first, "awake, the keys go on");
 
         let told = ns.command("python3").args(["-c", RESTORE]).status().expect("python3 starts");
         assert!(told.success());
