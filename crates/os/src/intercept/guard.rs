@@ -9,9 +9,9 @@
 //!
 //! The guard's rule leads one mark ([`Marks::guard`](super::Marks::guard)) to the syn device. It
 //! has a priority before those that others usually have, and is put in force as the last of ours:
-//! who removes rules of other programs removes it, too. The kernel is asked for the way back to the sender,
-//! so that no rule for a destination answers in its place. The table is owned, and nobody else
-//! can flush it.
+//! who removes rules of other programs removes it, too. The kernel is asked for the way back to
+//! the sender, so that no rule for a destination answers in its place. The table is owned, and
+//! nobody else can flush it.
 //!
 //! Linux before 6.10 refuses the question where packets are forwarded (nft_fib_validate): there is
 //! no guard then, as the kernel would refuse the whole table.

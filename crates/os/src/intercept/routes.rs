@@ -30,7 +30,8 @@ const PRIORITY: u32 = 25_200;
 const PREFIX_PRIORITY: u32 = PRIORITY + 10;
 /// After `main` and `default`: what this node itself finds no other way for.
 const LAST_PRIORITY: u32 = 32_800;
-/// Before others' rules, but for those that have 1 to 8; by its text it is the last of ours, and so put in force last.
+/// Before others' rules, but for those that have 1 to 8; by its text it is the last of ours, and so
+/// put in force last.
 const GUARD_PRIORITY: u32 = 9;
 /// Metric of the route that blocks; any route into the tunnel is better.
 const BLOCK_METRIC: u32 = 9_999;
