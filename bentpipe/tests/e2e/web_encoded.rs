@@ -67,9 +67,10 @@ fn load(world: &World, more: &str, path: &str) -> Vec<u8> {
     fs::read(&file).expect("a file")
 }
 
-/// Bytes of link packets from the servers' side.
+/// Bytes of streams from the servers' side as they crossed. How many packets carry them, and how
+/// many of those come twice, is another matter: it depends on the machine's pace too.
 fn crossed(world: &World) -> u64 {
-    world.a.status().links[0].receive.link_bytes
+    world.a.status().links[0].compression.total.received_as
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn a_users_own_page_crosses_as_its_server_encodes_it_and_is_read_all_the_same() 
         server.heads().into_iter().filter(|head| head.starts_with(&first)).collect::<Vec<_>>()
     };
     let [(first, packed), (second, _)] = pages();
-    let most = packed.len() as u64 * 11 / 10;
+    let most = packed.len() as u64 * 102 / 100;
 
     let before = crossed(&world);
     assert!(load(&world, &format!("--compressed {COOKIE}"), "/page") == *first);
@@ -124,11 +125,13 @@ fn an_open_page_crosses_as_its_server_encodes_it_where_the_link_compresses_nothi
     });
     let _server = Server::start(&world.server, site);
     let [(first, packed), _] = pages();
-    let before = crossed(&world);
+    // Nothing is compressed: they cross as they are.
+    let crossed = || world.a.status().links[0].receive.lan_bytes;
+    let before = crossed();
     assert!(load(&world, "--compressed", "/page") == *first);
     wait_for_count(&world.a, "pushed", 2);
     assert!(load(&world, "--compressed", "/style.css") == *first);
-    let both = crossed(&world) - before;
+    let both = crossed() - before;
     println!("{both} bytes for two of {} in gzip, {} plain", packed.len(), first.len());
-    assert!(both <= packed.len() as u64 * 22 / 10, "{both} bytes, {} each in gzip", packed.len());
+    assert!(both <= packed.len() as u64 * 204 / 100, "{both} bytes, {} each in gzip", packed.len());
 }
