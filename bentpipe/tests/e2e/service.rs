@@ -269,6 +269,23 @@ fn what_a_service_connects_to_is_decided_by_the_gateway_and_its_reason_told() {
 }
 
 #[test]
+fn what_a_service_connected_to_ends_when_its_peer_may_not_go_there_any_more() {
+    if !root() {
+        return;
+    }
+    let programs = Programs::new("narrowed");
+    let mut world = with_echo(&programs);
+    let listeners = [SERVER, "[fd02::2]:7000"].map(|at| listen(&world.server, at));
+    let [(mut near, _far), (mut other, mut other_far)] =
+        listeners.each_ref().map(|listener| joined(&world.client, listener));
+    world.b.configure(|s| s.deny = vec!["10.2.0.2/32"]);
+    world.b.signal("HUP");
+    assert_eq!(end_within(&mut near, PATIENCE), Some(End::Reset));
+    other.write_all(b"untouched").unwrap();
+    expect(&mut other_far, b"untouched");
+}
+
+#[test]
 fn a_service_that_is_killed_resets_its_connections_and_no_others_and_comes_again() {
     if !root() {
         return;

@@ -254,6 +254,37 @@ fn every_kind_of_message_passes_from_real_clients_to_servers_and_back() {
 }
 
 #[test]
+fn kept_connections_to_servers_end_when_their_peer_may_not_go_there_any_more() {
+    if !root() {
+        return;
+    }
+    let (mut world, _programs) = world("web-narrowed");
+    let server = Server::start(&world.server, |head, _| {
+        if head.starts_with("GET /slow") {
+            thread::sleep(Duration::from_secs(60));
+        }
+        sized(b"here".to_vec())
+    });
+    assert!(say(&world, "GET /a HTTP/1.0\r\nHost: a\r\n\r\n").0.ends_with("here"));
+    // One is kept, and one has a request under way.
+    let mut slow = connect(&world.client, AT);
+    slow.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    wait_for("the request", || match server.heads().len() {
+        2 => Ok(()),
+        n => Err(format!("{n} requests")),
+    });
+    assert!(say(&world, "GET /b HTTP/1.0\r\nHost: a\r\n\r\n").0.ends_with("here"));
+    world.b.configure(|s| s.deny = vec!["10.2.0.2/32"]);
+    world.b.signal("HUP");
+    world.b.wait_for_log("the configuration was read again");
+    let head = read_head(&mut slow).expect("an answer long before the server's");
+    assert!(head.starts_with("HTTP/1.1 502"), "{head}");
+    let (answer, _) = say(&world, "GET /c HTTP/1.0\r\nHost: a\r\n\r\n");
+    assert!(!answer.contains("here"), "{answer}");
+    assert_eq!(server.heads().len(), 3, "the server hears nothing more");
+}
+
+#[test]
 fn pipelined_requests_are_answered_in_order() {
     if !root() {
         return;

@@ -34,8 +34,7 @@ impl Relay {
     /// taken for an answer to what hosts say in them.
     pub fn change_policy(&mut self, now: Instant, peer: PeerId, policy: Policy) -> usize {
         let before = self.policies.of(peer).cloned().unwrap_or_default();
-        let narrower = before.allow.iter().any(|p| !policy.allow.contains(p))
-            || policy.deny.iter().any(|p| !before.deny.contains(p));
+        let narrower = !policy.denied_since(&before).is_empty();
         self.set_policy(peer, policy);
         if !narrower {
             return 0;

@@ -61,6 +61,9 @@ pub enum Open {
     Auto,
 }
 
+/// Blocks of addresses that are named one by one as denied anew.
+const MOST_DENIED: usize = 64;
+
 impl Policy {
     /// Connections that it may cause here in a second.
     pub(crate) fn connects(&self) -> u32 {
@@ -82,6 +85,28 @@ impl Policy {
             return false;
         }
         listed(&self.allow) || !(special(addr) || is_in(own, addr))
+    }
+
+    /// Addresses to which `before` let connections be, and this does not, in blocks, as far as
+    /// `allow` and `deny` say it themselves. Of more than 64 blocks it is all that they lie in.
+    pub fn denied_since(&self, before: &Policy) -> Vec<IpPrefix> {
+        let lost = before.allow.iter().filter(|p| !self.allow.contains(p)).copied();
+        let lost: Vec<IpPrefix> = lost.collect();
+        let mut denied = self.allow.iter().fold(lost.clone(), |mut rest, allowed| {
+            // No more than is told is worth the work.
+            if rest.len() <= MOST_DENIED {
+                rest = rest.iter().flat_map(|block| block.without(allowed)).collect();
+            }
+            rest
+        });
+        if denied.len() > MOST_DENIED {
+            denied = lost;
+        }
+        denied.extend(self.deny.iter().filter(|p| !before.deny.contains(p)));
+        if denied.len() > MOST_DENIED {
+            denied = vec![IpPrefix::ALL_V4, IpPrefix::ALL_V6];
+        }
+        denied
     }
 
     /// What a connection is: `from_here`, or opened by the peer.
@@ -283,6 +308,34 @@ mod tests {
         assert!(!permits(&policy, "10.2.0.8"));
         assert!(permits(&policy, "64:ff9b::198.51.100.7"));
         assert!(!permits(&policy, "64:ff9b::10.2.0.8"));
+    }
+
+    #[test]
+    fn what_is_denied_anew_is_named_and_nothing_that_may_still_be_reached() {
+        let policy = |allow: &[&str], deny: &[&str]| {
+            let [allow, deny] =
+                [allow, deny].map(|list| list.iter().map(|p| p.parse().unwrap()).collect());
+            Policy { allow, deny, ..Policy::default() }
+        };
+        let denied = |before: &Policy, now: &Policy| {
+            now.denied_since(before).iter().map(IpPrefix::to_string).collect::<Vec<_>>()
+        };
+        let wide = policy(&["10.2.0.0/16", "2001:db8::/32"], &[]);
+        let narrow = policy(&["10.2.0.0/17"], &["10.2.0.8/32"]);
+        assert_eq!(denied(&wide, &wide), [""; 0]);
+        assert_eq!(denied(&narrow, &wide), [""; 0], "more is allowed and less denied");
+        let anew = ["10.2.128.0/17", "2001:db8::/32", "10.2.0.8/32"];
+        assert_eq!(denied(&wide, &narrow), anew);
+        // Too many to name: what they lie in, and of very many all that there is.
+        let holes: Vec<String> = (0..20).map(|n| format!("10.2.{n}.{n}/32")).collect();
+        let holes: Vec<&str> = holes.iter().map(String::as_str).collect();
+        let all = policy(&["10.0.0.0/8"], &[]);
+        assert_eq!(denied(&all, &policy(&holes[..2], &[])).len(), 31);
+        assert_eq!(denied(&all, &policy(&holes, &[])), ["10.0.0.0/8"]);
+        let hosts: Vec<String> = (0..65).map(|n| format!("10.2.0.{n}/32")).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        assert_eq!(denied(&all, &policy(&["10.0.0.0/8"], &hosts[..64])), hosts[..64]);
+        assert_eq!(denied(&all, &policy(&["10.0.0.0/8"], &hosts)), ["0.0.0.0/0", "::/0"]);
     }
 
     /// What is listed opens no IPv4 address that is in it: that is judged as if it came alone.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+use units::{IpPrefix, ParsePrefixError, embedded_v4};
 
 /// Addresses of a name that are told.
 pub const MAX_ADDRESSES: usize = 64;
@@ -80,6 +81,14 @@ pub enum Event {
         service: String,
         /// The peer that it is about.
         peer: String,
+    },
+    /// The gateway's file lets less be reached for a peer than before: connections to servers at
+    /// these addresses that were made for it are to end.
+    Narrowed {
+        /// The peer.
+        peer: String,
+        /// The addresses.
+        denied: Denied,
     },
     /// What the operator wants of the service, as he wrote it.
     Command {
@@ -172,6 +181,37 @@ pub enum LinkState {
     /// Of a later version.
     #[serde(other)]
     Unknown,
+}
+
+/// Addresses of servers that a peer may not reach any more, in blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<String>", try_from = "Vec<String>")]
+pub struct Denied(pub Vec<IpPrefix>);
+
+impl Denied {
+    /// Is this address one of them, or does it lead to one, as that of a NAT64 does?
+    pub fn holds(&self, addr: IpAddr) -> bool {
+        let inner = match addr {
+            IpAddr::V6(v6) => Some(embedded_v4(v6).map(IpAddr::from)),
+            IpAddr::V4(_) => None,
+        };
+        let mut all = std::iter::once(addr).chain(inner.into_iter().flatten());
+        all.any(|addr| self.0.iter().any(|block| block.contains(addr)))
+    }
+}
+
+impl From<Denied> for Vec<String> {
+    fn from(denied: Denied) -> Vec<String> {
+        denied.0.iter().map(IpPrefix::to_string).collect()
+    }
+}
+
+impl TryFrom<Vec<String>> for Denied {
+    type Error = ParsePrefixError;
+
+    fn try_from(blocks: Vec<String>) -> Result<Denied, ParsePrefixError> {
+        Ok(Denied(blocks.iter().map(|block| block.parse()).collect::<Result<_, _>>()?))
+    }
 }
 
 /// What a service says.
@@ -406,5 +446,25 @@ impl From<String> for Reason {
             (_, Some(code)) => Reason::Icmpv6(code),
             _ => Reason::Other(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_denied_with_the_ipv4_address_that_it_leads_to() {
+        let text = r#"["10.2.128.0/17","2001:db8::/32"]"#;
+        let denied: Denied = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&denied).unwrap(), text);
+        let holds = |addr: &str| denied.holds(addr.parse().unwrap());
+        for addr in ["10.2.128.1", "::ffff:10.2.128.1", "64:ff9b::10.2.128.1", "2001:db8::1"] {
+            assert!(holds(addr), "{addr}");
+        }
+        for addr in ["10.2.1.1", "64:ff9b::10.2.1.1", "2001:db9::1"] {
+            assert!(!holds(addr), "{addr}");
+        }
+        assert!(serde_json::from_str::<Denied>(r#"["10.2.128.1/17"]"#).is_err());
     }
 }

@@ -74,10 +74,11 @@ pub fn fuzz(packet: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Accepted, Event, Incoming, Link, LinkState, Reason, Request};
+    use crate::message::{Accepted, Denied, Event, Incoming, Link, LinkState, Reason, Request};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::net::SocketAddr;
+    use units::IpPrefix;
 
     fn address() -> impl Strategy<Value = SocketAddr> {
         prop_oneof![
@@ -137,6 +138,12 @@ mod tests {
             (any::<u64>(), prop::collection::vec(name, 0..4))
                 .prop_map(|(request, words)| Event::Command { request, words }),
             (name, name).prop_map(|(service, peer)| Event::Hinted { service, peer }),
+            (name, prop::collection::vec((address(), 0u8..=128), 0..65)).prop_map(
+                |(peer, blocks)| {
+                    let blocks = blocks.into_iter().map(|(a, len)| IpPrefix::new(a.ip(), len));
+                    Event::Narrowed { peer, denied: Denied(blocks.collect()) }
+                }
+            ),
             Just(Event::Ping),
             Just(Event::Stop),
         ]

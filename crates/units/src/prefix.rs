@@ -109,6 +109,28 @@ impl IpPrefix {
     pub fn overlaps(&self, other: &IpPrefix) -> bool {
         self.covers(other) || other.covers(self)
     }
+
+    /// This block without `other`, in blocks: one for each bit by which `other` is longer.
+    ///
+    /// ```
+    /// let [block, without] = ["10.2.0.0/16", "10.2.64.0/18"].map(|p| p.parse().unwrap());
+    /// let rest = units::IpPrefix::without(&block, &without);
+    /// assert_eq!(rest.map(|p| p.to_string()).collect::<Vec<_>>(), ["10.2.128.0/17", "10.2.0.0/18"]);
+    /// ```
+    pub fn without(&self, other: &IpPrefix) -> impl Iterator<Item = IpPrefix> + use<> {
+        let (whole, other) = (*self, *other);
+        let cut = if whole.covers(&other) { whole.len + 1..=other.len } else { 1..=0 };
+        let rest = cut.map(move |len| other.sibling(len));
+        (!whole.overlaps(&other)).then_some(whole).into_iter().chain(rest)
+    }
+
+    /// The other half of the block of `len - 1` bits of which one half of `len` bits has this one.
+    fn sibling(&self, len: u8) -> IpPrefix {
+        match self.addr {
+            IpAddr::V4(v4) => IpPrefix::new_v4((v4.to_bits() ^ 1 << (32 - len)).into(), len),
+            IpAddr::V6(v6) => IpPrefix::new_v6((v6.to_bits() ^ 1 << (128 - len)).into(), len),
+        }
+    }
 }
 
 impl From<IpAddr> for IpPrefix {
@@ -253,5 +275,23 @@ mod tests {
             assert_eq!(prefix(s).to_string(), s);
         }
         assert_eq!(prefix("192.0.2.7").to_string(), "192.0.2.7/32");
+    }
+
+    #[test]
+    fn a_block_without_another_is_what_the_other_has_not() {
+        let rest = |a: &str, b: &str| {
+            prefix(a).without(&prefix(b)).map(|p| p.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(rest("10.2.0.0/16", "10.2.0.0/16"), [""; 0]);
+        assert_eq!(rest("10.2.0.0/24", "10.2.0.0/16"), [""; 0]);
+        assert_eq!(rest("10.2.0.0/16", "10.3.0.0/16"), ["10.2.0.0/16"]);
+        assert_eq!(rest("10.2.0.0/16", "::/0"), ["10.2.0.0/16"]);
+        assert_eq!(rest("0.0.0.0/0", "128.0.0.0/2"), ["0.0.0.0/1", "192.0.0.0/2"]);
+        let host: Vec<_> = prefix("::/0").without(&prefix("2001:db8::1/128")).collect();
+        assert_eq!(host.len(), 128);
+        assert!(!host.iter().any(|p| p.contains(addr("2001:db8::1"))));
+        for other in ["2001:db8::", "2001:db8::2", "::", "ffff::"] {
+            assert_eq!(host.iter().filter(|p| p.contains(addr(other))).count(), 1, "{other}");
+        }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
@@ -39,8 +39,15 @@ fn main() -> ExitCode {
 enum Asked {
     /// A host's connection, for a stream.
     Near(Accepted, OwnedFd),
-    /// A stream, for a connection to this server.
-    Far(String, OwnedFd),
+    /// A stream, for a connection to this server for a peer.
+    Far { server: String, peer: String, stream: OwnedFd },
+}
+
+/// What two sockets are.
+struct Joined {
+    sockets: Carried,
+    /// The peer and its server, where one of them is a connection to that.
+    server: Option<(String, IpAddr)>,
 }
 
 struct Echo {
@@ -49,7 +56,7 @@ struct Echo {
     asked: BTreeMap<u64, Asked>,
     /// The last request, and the last connection.
     last: (u64, u64),
-    carried: BTreeMap<u64, Carried>,
+    carried: BTreeMap<u64, Joined>,
     /// Connections that have more to move.
     more: Vec<u64>,
     done: u64,
@@ -105,12 +112,23 @@ impl Echo {
                     let preface = String::from_utf8_lossy(delivery.bytes).into_owned();
                     self.far(&it, &preface, socket)?;
                 }
-                (Event::Opened { request, .. } | Event::Connected { request, .. }, Some(other)) => {
-                    if let Some(Asked::Near(_, socket) | Asked::Far(_, socket)) =
-                        self.asked.remove(&request)
-                    {
-                        self.carry(socket.into(), other.into(), buffer);
+                (Event::Opened { request, .. }, Some(stream)) => {
+                    if let Some(Asked::Near(_, socket)) = self.asked.remove(&request) {
+                        self.carry(socket.into(), stream.into(), None, buffer);
                     }
+                }
+                (Event::Connected { request, server, .. }, Some(socket)) => {
+                    if let Some(Asked::Far { peer, stream, .. }) = self.asked.remove(&request) {
+                        let server = Some((peer, server.ip()));
+                        self.carry(stream.into(), socket.into(), server, buffer);
+                    }
+                }
+                (Event::Narrowed { peer, denied }, _) => {
+                    let is_over = |of: &String, server| *of == peer && denied.holds(server);
+                    self.carried.retain(|_, joined| match &joined.server {
+                        Some((of, server)) => !is_over(of, *server),
+                        None => true,
+                    });
                 }
                 (Event::Failed { request, reason }, _) => self.failed(request, &reason)?,
                 (Event::Link(link), _) => {
@@ -136,8 +154,8 @@ impl Echo {
     fn far(&mut self, it: &Incoming, preface: &str, stream: OwnedFd) -> Result<(), Error> {
         let (server, client) = preface.split_once(' ').unwrap_or((preface, ""));
         let (target, source) = (server.to_owned(), client.parse::<SocketAddr>().ok());
-        let request = self.ask(Asked::Far(format!("{server} for {}", it.peer), stream));
-        let peer = it.peer.clone();
+        let (server, peer) = (target.clone(), it.peer.clone());
+        let request = self.ask(Asked::Far { server, peer: peer.clone(), stream });
         self.client.send(&Request::Connect { request, peer, target, source }, b"", None)
     }
 
@@ -154,15 +172,21 @@ impl Echo {
                 eprintln!("{} to {} is passed: {reason}", it.client, it.server);
                 self.client.pass(socket, it.dscp, b"")
             }
-            Some(Asked::Far(server, _)) => {
-                eprintln!("no connection to {server}: {reason}");
+            Some(Asked::Far { server, peer, .. }) => {
+                eprintln!("no connection to {server} for {peer}: {reason}");
                 Ok(())
             }
             None => Ok(()),
         }
     }
 
-    fn carry(&mut self, a: Stream, b: Stream, buffer: &mut [u8]) {
+    fn carry(
+        &mut self,
+        a: Stream,
+        b: Stream,
+        server: Option<(String, IpAddr)>,
+        buffer: &mut [u8],
+    ) {
         self.last.1 += 1;
         let number = self.last.1;
         let watched = [(&a, 1), (&b, 2)].into_iter().try_for_each(|(socket, end)| {
@@ -170,7 +194,7 @@ impl Echo {
         });
         match watched {
             Ok(()) => {
-                self.carried.insert(number, Carried::new(a, b));
+                self.carried.insert(number, Joined { sockets: Carried::new(a, b), server });
                 self.turn(number, buffer);
             }
             Err(why) => eprintln!("a connection is reset: {why}"),
@@ -180,15 +204,15 @@ impl Echo {
     /// One that has ended may still be reset, and nothing is read of it any more.
     fn end_if_reset(&mut self, number: u64) {
         let failed = |end: &Stream| !matches!(end.take_error(), Ok(None));
-        if self.carried.get(&number).is_some_and(|carried| carried.ends.iter().any(failed)) {
+        if self.carried.get(&number).is_some_and(|it| it.sockets.ends.iter().any(failed)) {
             self.carried.remove(&number);
             self.done += 1;
         }
     }
 
     fn turn(&mut self, number: u64, buffer: &mut [u8]) {
-        let Some(carried) = self.carried.get_mut(&number) else { return };
-        match carried.turn(buffer, |n| self.bytes += n as u64) {
+        let Some(Joined { sockets, .. }) = self.carried.get_mut(&number) else { return };
+        match sockets.turn(buffer, |n| self.bytes += n as u64) {
             Ok(Turn::Rests) => return,
             Ok(Turn::HasMore) => {
                 if !self.more.contains(&number) {

@@ -22,7 +22,7 @@ use ftp::preface::Preface;
 use os::poll::{Events, Interest, Poller};
 use os::tcp::Stream;
 use service::carry::{Carried, Turn, Verdict, Way};
-use service::message::{Accepted, Incoming};
+use service::message::{Accepted, Denied, Incoming};
 use service::quota::Quota;
 use service::{Client, Error, Event, Reason, Request};
 use units::{Duration, one_host};
@@ -62,8 +62,8 @@ enum Asked {
     Server(Hub, OwnedFd),
     /// A port of the server's that is to become the data connection of a session.
     Port(Hub, u16),
-    /// A data connection at the server, for a stream.
-    Stream(OwnedFd),
+    /// A data connection at the server of a session, for a stream.
+    Stream(Hub, OwnedFd),
     /// A data connection's stream, for the host.
     Host(OwnedFd),
 }
@@ -80,6 +80,11 @@ impl Hub {
     fn holder(&self) -> Holder {
         Holder::behind(&self.peer, self.client.ip())
     }
+
+    /// May its peer not reach its server any more?
+    fn is_denied(&self, narrowed: &str, denied: &Denied) -> bool {
+        self.peer == narrowed && denied.holds(self.server.ip())
+    }
 }
 
 /// What two sockets are.
@@ -92,7 +97,8 @@ enum Kind {
     },
     /// A session at the hub: the server is the second.
     Far(Hub, Box<Control>),
-    Data,
+    /// A data connection, at the hub of this session.
+    Data(Option<Hub>),
 }
 
 struct Joined {
@@ -211,11 +217,31 @@ impl Ftp {
                     self.answered(request, other, buffer)?;
                 }
                 (Event::Failed { request, reason }, _) => self.failed(request, &reason)?,
+                (Event::Narrowed { peer, denied }, _) => self.on_narrowed(&peer, &denied),
                 // What is open goes on until the gateway ends.
                 _ => {}
             }
         }
         Ok(true)
+    }
+
+    /// Ends what was connected to these servers for the peer, which resets both its sockets.
+    fn on_narrowed(&mut self, peer: &str, denied: &Denied) {
+        let of = |joined: &Joined| match &joined.kind {
+            Kind::Far(session, _) | Kind::Data(Some(session)) => session.is_denied(peer, denied),
+            Kind::Near { .. } | Kind::Data(None) => false,
+        };
+        let over = self.joined.iter().filter(|(_, joined)| of(joined)).map(|(number, _)| *number);
+        for number in over.collect::<Vec<_>>() {
+            self.end(number);
+        }
+        let of = |asked: &Asked| match asked {
+            Asked::Stream(session, _) => session.is_denied(peer, denied),
+            _ => false,
+        };
+        for (number, _) in self.asked.extract_if(.., |_, asked| of(asked)) {
+            self.places.leave(number);
+        }
     }
 
     /// The number of one more request, if there is a place for it.
@@ -329,15 +355,19 @@ impl Ftp {
                 // In the same place.
                 self.places.leave(request);
                 let Some(request) = self.place(session.holder())? else { return Ok(()) };
-                self.asked.insert(request, Asked::Stream(other));
                 let preface = Preface::Data { client: session.client, port }.to_string();
-                let (peer, client) = (session.peer, None);
+                let (peer, client) = (session.peer.clone(), None);
+                self.asked.insert(request, Asked::Stream(session, other));
                 let open = Request::Open { request, peer, class: None, client };
                 self.client.send(&open, preface.as_bytes(), None)
             }
-            Some(Asked::Stream(socket) | Asked::Host(socket)) => {
+            Some(Asked::Stream(session, socket)) => {
                 self.counted.data += 1;
-                self.join(request, Kind::Data, socket, other, buffer)
+                self.join(request, Kind::Data(Some(session)), socket, other, buffer)
+            }
+            Some(Asked::Host(socket)) => {
+                self.counted.data += 1;
+                self.join(request, Kind::Data(None), socket, other, buffer)
             }
             None => Ok(()),
         }
@@ -354,7 +384,7 @@ impl Ftp {
             Some(Asked::Port(session, _)) => {
                 format!("no data connection to {} for {}", session.server, session.client)
             }
-            Some(Asked::Stream(_)) => "no stream for a data connection".into(),
+            Some(Asked::Stream(..)) => "no stream for a data connection".into(),
             Some(Asked::Host(_)) => "no data connection to a host".into(),
             None => return Ok(()),
         };
@@ -415,7 +445,7 @@ impl Ftp {
                 }
                 Verdict::AsItIs
             }),
-            Kind::Data => sockets.turn(buffer, |n| moved.set(moved.get() + n as u64)),
+            Kind::Data(_) => sockets.turn(buffer, |n| moved.set(moved.get() + n as u64)),
             Kind::Far(session, control) => sockets.turn_with(buffer, &mut |way, bytes, out| {
                 match way {
                     Way::There => control.on_client(bytes, out),

@@ -151,3 +151,57 @@ fn servers_that_do_not_answer_one_host_keep_no_other_from_having_sessions() {
     }
     assert_eq!(reach(&mut ftp, "10.1.0.9:2000").len(), 1);
 }
+
+#[test]
+fn what_its_peer_may_not_reach_any_more_ends_and_nothing_else() {
+    let (mut ftp, gateway) = ftp();
+    let client: SocketAddr = "10.1.0.2:2000".parse().unwrap();
+    // Sessions of two peers with two servers, each with a data connection.
+    let mut hosts = BTreeMap::new();
+    for (peer, server) in [("ship", "10.2.0.2"), ("ship", "10.2.0.3"), ("boat", "10.2.0.2")] {
+        let server = SocketAddr::new(server.parse().unwrap(), 21);
+        let ((far, stream), (at_server, its)) = (sockets(), sockets());
+        let preface = Preface::Control { server, client }.to_string();
+        let incoming = Incoming { id: 3, peer: peer.into(), client: None };
+        say(&gateway, &Event::Incoming(incoming), preface.as_bytes(), Some(&stream));
+        let asked = hear(&mut ftp, &gateway);
+        let [Request::Connect { request, .. }] = &asked[..] else { panic!("{asked:?}") };
+        let connected = |request| Event::Connected { request, local: client, server };
+        say(&gateway, &connected(*request), b"", Some(&its));
+        assert_eq!(hear(&mut ftp, &gateway), []);
+        for is_joined in [true, false] {
+            let session = Hub { peer: peer.into(), server, client };
+            ftp.reach_port(session, Data { server: 20, client: 2001 }).unwrap();
+            let asked = hear(&mut ftp, &gateway);
+            let [Request::Connect { request, .. }] = &asked[..] else { panic!("{asked:?}") };
+            let ((at_port, its), (at_stream, stream)) = (sockets(), sockets());
+            say(&gateway, &connected(*request), b"", Some(&its));
+            let asked = hear(&mut ftp, &gateway);
+            let [Request::Open { request, .. }] = &asked[..] else { panic!("{asked:?}") };
+            if is_joined {
+                say(&gateway, &Event::Opened { request: *request, id: 9 }, b"", Some(&stream));
+                assert_eq!(hear(&mut ftp, &gateway), []);
+            }
+            hosts.insert((peer, server.ip(), 1 + u8::from(is_joined)), (at_port, at_stream));
+        }
+        hosts.insert((peer, server.ip(), 0), (far, at_server));
+    }
+    assert_eq!((ftp.joined.len(), ftp.asked.len()), (6, 3));
+    let denied = Denied(vec!["10.2.0.2/31".parse().unwrap(), "10.2.0.3/32".parse().unwrap()]);
+    say(&gateway, &Event::Narrowed { peer: "boat".into(), denied }, b"", None);
+    let denied = Denied(vec!["10.2.0.2/32".parse().unwrap()]);
+    say(&gateway, &Event::Narrowed { peer: "hub".into(), denied: denied.clone() }, b"", None);
+    assert_eq!(hear(&mut ftp, &gateway), []);
+    assert_eq!((ftp.joined.len(), ftp.asked.len()), (4, 2), "those of the boat are over");
+    say(&gateway, &Event::Narrowed { peer: "ship".into(), denied }, b"", None);
+    assert_eq!(hear(&mut ftp, &gateway), []);
+    assert_eq!((ftp.joined.len(), ftp.asked.len()), (2, 1));
+    for ((peer, server, _), ends) in hosts {
+        let stays = peer == "ship" && server.to_string() == "10.2.0.3";
+        for end in [&ends.0, &ends.1] {
+            let read = end.read(&mut [0; 1]);
+            let is_open = matches!(&read, Err(e) if e.kind() == ErrorKind::WouldBlock);
+            assert_eq!(is_open, stays, "{peer} {server} {read:?}");
+        }
+    }
+}

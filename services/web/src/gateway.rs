@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use bentpipe_web::headers::Way;
-use service::message::{Accepted, Incoming, LinkState};
+use service::message::{Accepted, Denied, Incoming, LinkState};
 use service::{Client, Error, Event, Reason, Request, Takes};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
@@ -42,7 +43,21 @@ const NEXT: Duration = Duration::from_secs(2);
 const HEARD: usize = 64;
 
 /// A socket.
-type Answer = Result<OwnedFd, Reason>;
+type Answer = Result<Connected, Reason>;
+
+/// A connection to a server. It is to end with the channel: then its peer may not reach the server
+/// any more.
+pub struct Connected {
+    pub socket: OwnedFd,
+    pub may_stand: oneshot::Receiver<Infallible>,
+}
+
+/// One that stands, unless the other end of its channel is gone.
+struct Standing {
+    peer: String,
+    server: IpAddr,
+    may_stand: oneshot::Sender<Infallible>,
+}
 
 /// Those of a name.
 type Addresses = Result<Vec<IpAddr>, Reason>;
@@ -61,6 +76,7 @@ pub struct Gateway {
     looking: RefCell<BTreeMap<u64, Waiting<Addresses>>>,
     look_ups: Arc<Semaphore>,
     look_ups_of_peers: Limits<String>,
+    standing: RefCell<Vec<Standing>>,
     peers: RefCell<BTreeMap<String, Peer>>,
     /// Something was told of links.
     links_changed: Notify,
@@ -121,6 +137,8 @@ pub enum Given {
     Incoming(Incoming, Vec<u8>, OwnedFd),
     /// The operator's command.
     Command(u64, Vec<String>),
+    /// The peer may not reach these servers any more. Connections to them end already.
+    Narrowed(String, Denied),
 }
 
 impl Gateway {
@@ -135,7 +153,7 @@ impl Gateway {
 
     fn new(client: Client) -> Gateway {
         let (last, places, ahead, waiting, looking) = Default::default();
-        let (look_ups_of_peers, peers) = Default::default();
+        let (look_ups_of_peers, standing, peers) = Default::default();
         let (links_changed, to_end) = (Notify::new(), Notify::new());
         let (requests, served, ends) = Default::default();
         let open = Arc::new(Semaphore::new(MAX_OPEN));
@@ -155,6 +173,7 @@ impl Gateway {
             looking,
             look_ups,
             look_ups_of_peers,
+            standing,
             peers,
             links_changed,
             requests,
@@ -186,6 +205,10 @@ impl Gateway {
                 (Event::Accepted(it), Some(socket)) => give(Given::Accepted(it, bytes, socket)),
                 (Event::Incoming(it), Some(socket)) => give(Given::Incoming(it, bytes, socket)),
                 (Event::Command { request, words }, _) => give(Given::Command(request, words)),
+                (Event::Narrowed { peer, denied }, _) => {
+                    self.narrow(&peer, &denied);
+                    give(Given::Narrowed(peer, denied));
+                }
                 // Here and not in the thread, which hears on where nothing is done any more.
                 (Event::Ping, _) => self.say(Request::Pong, b"", None),
                 (event, socket) => self.note(event, socket),
@@ -252,10 +275,30 @@ impl Gateway {
             }
             _ => return,
         };
-        if let Some(waits) = self.waiting.borrow_mut().remove(&request) {
+        if let Some(Waiting { answer: who, taken }) = self.waiting.borrow_mut().remove(&request) {
+            let connected = |socket| Connected { socket, may_stand: self.stand(taken.server) };
             // Who does not wait any more drops the socket, which resets it.
-            let _ = waits.answer.send(answer);
+            let _ = who.send(answer.map(connected));
         }
+    }
+
+    /// Connections to these servers for the peer end.
+    fn narrow(&self, peer: &str, denied: &Denied) {
+        let stays = |it: &Standing| it.peer != peer || !denied.holds(it.server);
+        self.standing.borrow_mut().retain(stays);
+    }
+
+    /// A connection to the server stands, until what is given is dropped.
+    fn stand(&self, server: Option<(String, SocketAddr)>) -> oneshot::Receiver<Infallible> {
+        let (end, may_stand) = oneshot::channel();
+        if let Some((peer, server)) = server {
+            let mut standing = self.standing.borrow_mut();
+            if standing.len() >= 64 && standing.len().is_power_of_two() {
+                standing.retain(|it| !it.may_stand.is_closed());
+            }
+            standing.push(Standing { peer, server: server.ip(), may_stand: end });
+        }
+        may_stand
     }
 
     fn tell_addresses(&self, request: u64, told: Addresses) {
@@ -354,14 +397,14 @@ impl Gateway {
         let (asker, peer) = ((peer.to_owned(), None), peer.to_owned());
         let taken = Taken { _places: self.take_places(&asker).await, server: None };
         let open = |request| Request::Open { request, peer, class: None, client: None };
-        self.ask(taken, preface, open).await
+        Ok(self.ask(taken, preface, open).await?.socket)
     }
 
     /// A connection to a server, for a host behind `peer`.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn connect(&self, peer: &str, way: Way) -> Result<OwnedFd, Reason> {
+    pub async fn connect(&self, peer: &str, way: Way) -> Result<Connected, Reason> {
         let places = self.take_places(&(peer.to_owned(), Some(way.from))).await;
         self.connect_now(places, peer, way).await
     }
@@ -371,7 +414,7 @@ impl Gateway {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn connect_ahead(&self, peer: &str, way: Way) -> Result<OwnedFd, Reason> {
+    pub async fn connect_ahead(&self, peer: &str, way: Way) -> Result<Connected, Reason> {
         let asker = (peer.to_owned(), Some(way.from));
         let server = (peer.to_owned(), way.to);
         let is_given_up = |it: &Waiting<Answer>| {
@@ -636,6 +679,38 @@ mod tests {
             };
             timeout(Duration::from_secs(20), all_heard).await.expect("they have no place any more");
         });
+    }
+
+    #[test]
+    fn a_connection_stands_until_its_peer_may_not_reach_the_server_any_more() {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
+        let gateway = Gateway::new(Client::new(theirs).unwrap());
+        let connected = |peer: &str, to: &str| {
+            let (answer, mut when) = oneshot::channel();
+            let server = Some((peer.to_owned(), to.parse().unwrap()));
+            let taken = Taken { _places: vec![], server };
+            let request = gateway.number();
+            gateway.waiting.borrow_mut().insert(request, Waiting { answer, taken });
+            let (server, socket) = (to.parse().unwrap(), SeqPacket::pair().unwrap().0.into());
+            gateway.note(Event::Connected { request, local: server, server }, Some(socket));
+            when.try_recv().unwrap().unwrap()
+        };
+        let ended = |it: &mut Connected| {
+            matches!(it.may_stand.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+        };
+        let mut all = [("ship", "10.2.0.2:80"), ("ship", "10.2.0.3:80"), ("boat", "10.2.0.2:443")]
+            .map(|(peer, to)| connected(peer, to));
+        assert_eq!(all.each_mut().map(ended), [false; 3]);
+        let denied = Denied(vec!["10.2.0.2/32".parse().unwrap()]);
+        gateway.narrow("ship", &denied);
+        assert_eq!(all.each_mut().map(ended), [true, false, false]);
+        // Those that are over are forgotten.
+        for _ in 0..500 {
+            drop(connected("ship", "10.2.0.3:80"));
+        }
+        assert!(gateway.standing.borrow().len() <= 256, "{}", gateway.standing.borrow().len());
+        assert_eq!(all.each_mut().map(ended), [true, false, false]);
     }
 
     #[test]

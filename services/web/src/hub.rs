@@ -25,12 +25,13 @@ use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::body::{Body, keeping, nothing, passing};
 use crate::counted::Counted;
 use crate::exchange;
-use crate::gateway::Gateway;
+use crate::gateway::{Connected, Gateway};
 use crate::local::{Local, unless};
 use crate::rank::{self, Ranks};
 use crate::shares::Places;
@@ -305,11 +306,11 @@ impl Hub {
     }
 
     async fn connect(&self, (peer, way, name): &Key, is_ahead: bool) -> Result<Sender, String> {
-        let socket = match is_ahead {
+        let connected = match is_ahead {
             true => self.gateway.connect_ahead(peer, *way).await,
             false => self.gateway.connect(peer, *way).await,
         };
-        let socket = socket.map_err(|why| why.to_string())?;
+        let Connected { socket, may_stand } = connected.map_err(|why| why.to_string())?;
         let stream = watched(socket).map_err(|why| why.to_string())?;
         Counted::add(&self.counted.connects);
         if let Some(kept) = &self.kept {
@@ -317,13 +318,13 @@ impl Hub {
         }
         let socket = Socket::plain(stream, Bytes::new());
         match name {
-            None => speak(socket).await,
+            None => speak(socket, may_stand).await,
             Some(name) => {
                 let tls = self.secure.connect(name, socket).await;
                 if tls.as_ref().is_err_and(|why| why.starts_with(headers::CERTIFICATE)) {
                     Counted::add(&self.counted.bad_certificates);
                 }
-                speak(tls?).await
+                speak(tls?, may_stand).await
             }
         }
     }
@@ -372,12 +373,15 @@ impl Hub {
     }
 }
 
-/// Speaks HTTP on a connection.
-async fn speak(socket: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Result<Sender, String> {
+/// Speaks HTTP on a connection, as long as that may stand.
+async fn speak(
+    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    may_stand: oneshot::Receiver<Infallible>,
+) -> Result<Sender, String> {
     let connection = Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(socket));
     let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
     // Why it ends, whoever waits for an answer hears.
-    Local::spawn(async move { drop(connection.await) });
+    Local::spawn(async move { drop(unless(connection, async { drop(may_stand.await) }).await) });
     Ok(sender)
 }
 

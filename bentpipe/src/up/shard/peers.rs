@@ -224,7 +224,11 @@ impl Shard {
         let links = [first_link(&old, &paths), first_link(&peer, &new_paths)];
         let Some(known) = self.peers.with_id_mut(id) else { return Ok(()) };
         known.paths = new_paths;
-        let ended = self.relay.change_policy(now, known.id, peers::policy(&peer));
+        let policy = peers::policy(&peer);
+        let denied = policy.denied_since(&peers::policy(&old));
+        let ended = self.relay.change_policy(now, known.id, policy);
+        // By the name that they knew when they asked for connections.
+        self.services.narrow(now, &old.name, denied);
         if ended > 0 {
             crate::log!(
                 Warn,

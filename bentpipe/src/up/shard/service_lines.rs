@@ -10,8 +10,8 @@ use link::PeerId;
 use os::tcp::Stream;
 use relay::{ConnectId, FlowId, ResetReason};
 use service::Event;
-use service::message::Link;
-use units::{Duration, Instant};
+use service::message::{Denied, Link};
+use units::{Duration, Instant, IpPrefix};
 
 use crate::up::services::line::{Answer, Line, Sent, reason_of};
 
@@ -69,6 +69,19 @@ impl ServiceLines {
         line.count_waiting(true);
         self.backlog.push_back((line.clone(), answer));
         self.wake_at(now + AGAIN);
+    }
+
+    /// A peer may not reach these addresses any more: all services hear of it, behind the
+    /// connections that they were given before.
+    pub fn narrow(&mut self, now: Instant, peer: &str, denied: Vec<IpPrefix>) {
+        if denied.is_empty() {
+            return;
+        }
+        for line in self.running.values().cloned().collect::<Vec<_>>() {
+            let (peer, denied) = (peer.to_owned(), Denied(denied.clone()));
+            let event = Event::Narrowed { peer, denied };
+            self.answer(now, &line, Answer { event, socket: None });
+        }
     }
 
     pub fn wake_at(&mut self, at: Instant) {

@@ -11,6 +11,7 @@ use bentpipe_web::cache::{
 };
 use bentpipe_web::headers;
 use http::{Request, Response, StatusCode, Uri, header};
+use service::message::Denied;
 use tokio::time::Instant;
 
 use super::{Hub, Key, is_ahead};
@@ -49,6 +50,12 @@ impl Kept {
         if allowed.len() < MAX_ALLOWED {
             allowed.insert((peer.clone(), to), now + ALLOWED);
         }
+    }
+
+    /// The peer may not reach these servers any more.
+    pub fn narrow(&self, peer: &str, denied: &Denied) {
+        let stays = |of: &str, to: SocketAddr| of != peer || !denied.holds(to.ip());
+        self.allowed.borrow_mut().retain(|(of, to), _| stays(of, *to));
     }
 
     fn allows(&self, peer: &Rc<str>, to: SocketAddr) -> bool {
