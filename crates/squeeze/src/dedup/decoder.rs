@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::keys::TAG;
 use super::receiver::Receiver;
+use super::store::MIN_KEPT;
 use super::wire::{Item, MAX_ITEM, tag_at};
 
 /// Why a direction of a stream cannot go on: the stream is to be reset.
@@ -100,8 +101,12 @@ impl ItemDecoder {
         }
         match &self.state {
             State::Rest => Ok(Shown::AsItIs(u64::MAX)),
-            &State::Literal { left, .. } => {
-                self.assemble(receiver, left, input);
+            &State::Literal { left, ends, .. } => {
+                // One that is never kept costs a peer's packet of hundreds too much.
+                let is_kept = !ends || self.chunk > 0 || left >= MIN_KEPT;
+                if is_kept {
+                    self.assemble(receiver, left, input);
+                }
                 Ok(Shown::AsItIs(left as u64))
             }
             // The last byte of its item is there until the item is done, unless the stream was

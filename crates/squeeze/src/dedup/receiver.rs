@@ -355,7 +355,8 @@ impl Receiver {
             (Some(number), Some(content)) => self.keep(number, &content),
             (Some(number), None) => {
                 self.next = self.next.max(number + 1);
-                self.tell(number, false);
+                // A number is used once (L-DD-5): what it meant stays.
+                self.tell(number, self.store.id(number).is_some());
             }
             (None, _) => {}
         }
