@@ -158,7 +158,13 @@ impl Intercept {
         }
         let config = config.clone();
         let mut warnings = if config.forwards() { forwarding_warnings() } else { Vec::new() };
-        warnings.extend(passed_over_warning(&routes::passed_over(&config)?));
+        match routes::passed_over(&config) {
+            Ok(routes) => warnings.extend(passed_over_warning(&routes)),
+            // All is in force: a start does not fail for want of a warning.
+            Err(e) => warnings.push(format!(
+                "not looked for routes of this host that go into the tunnel now: {e}"
+            )),
+        }
         Ok(Intercept {
             config,
             syns,
