@@ -90,7 +90,8 @@ impl Policy {
     /// Addresses to which `before` let connections be, and this does not, in blocks, as far as
     /// `allow` and `deny` say it themselves. Of more than 64 blocks it is all that they lie in.
     pub fn denied_since(&self, before: &Policy) -> Vec<IpPrefix> {
-        let lost = before.allow.iter().filter(|p| !self.allow.contains(p)).copied();
+        let are_in = |all: &[IpPrefix], p: &IpPrefix| all.iter().any(|block| block.covers(p));
+        let lost = before.allow.iter().filter(|p| !are_in(&self.allow, p)).copied();
         let lost: Vec<IpPrefix> = lost.collect();
         let mut denied = self.allow.iter().fold(lost.clone(), |mut rest, allowed| {
             // No more than is told is worth the work.
@@ -102,7 +103,7 @@ impl Policy {
         if denied.len() > MOST_DENIED {
             denied = lost;
         }
-        denied.extend(self.deny.iter().filter(|p| !before.deny.contains(p)));
+        denied.extend(self.deny.iter().filter(|p| !are_in(&before.deny, p)));
         if denied.len() > MOST_DENIED {
             denied = vec![IpPrefix::ALL_V4, IpPrefix::ALL_V6];
         }
@@ -326,6 +327,11 @@ mod tests {
         assert_eq!(denied(&narrow, &wide), [""; 0], "more is allowed and less denied");
         let anew = ["10.2.128.0/17", "2001:db8::/32", "10.2.0.8/32"];
         assert_eq!(denied(&wide, &narrow), anew);
+        // The same in other words.
+        let halves = policy(&["10.2.0.0/17", "10.2.128.0/17"], &["10.2.0.8/31"]);
+        let whole = policy(&["10.2.0.0/16"], &["10.2.0.8/32", "10.2.0.9/32"]);
+        assert_eq!(denied(&halves, &whole), [""; 0]);
+        assert_eq!(denied(&policy(&["10.2.0.0/16"], &[]), &halves), ["10.2.0.8/31"]);
         // Too many to name: what they lie in, and of very many all that there is.
         let holes: Vec<String> = (0..20).map(|n| format!("10.2.{n}.{n}/32")).collect();
         let holes: Vec<&str> = holes.iter().map(String::as_str).collect();

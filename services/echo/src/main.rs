@@ -125,10 +125,12 @@ impl Echo {
                 }
                 (Event::Narrowed { peer, denied }, _) => {
                     let is_over = |of: &String, server| *of == peer && denied.holds(server);
+                    let before = self.carried.len();
                     self.carried.retain(|_, joined| match &joined.server {
                         Some((of, server)) => !is_over(of, *server),
                         None => true,
                     });
+                    self.done += (before - self.carried.len()) as u64;
                 }
                 (Event::Failed { request, reason }, _) => self.failed(request, &reason)?,
                 (Event::Link(link), _) => {
@@ -180,13 +182,7 @@ impl Echo {
         }
     }
 
-    fn carry(
-        &mut self,
-        a: Stream,
-        b: Stream,
-        server: Option<(String, IpAddr)>,
-        buffer: &mut [u8],
-    ) {
+    fn carry(&mut self, a: Stream, b: Stream, server: Option<(String, IpAddr)>, buffer: &mut [u8]) {
         self.last.1 += 1;
         let number = self.last.1;
         let watched = [(&a, 1), (&b, 2)].into_iter().try_for_each(|(socket, end)| {

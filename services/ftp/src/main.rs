@@ -90,11 +90,7 @@ impl Hub {
 /// What two sockets are.
 enum Kind {
     /// A session at the terminal: the host is the first of the two.
-    Near {
-        peer: String,
-        client: SocketAddr,
-        named: Named,
-    },
+    Near { peer: String, client: SocketAddr, named: Named },
     /// A session at the hub: the server is the second.
     Far(Hub, Box<Control>),
     /// A data connection, at the hub of this session.

@@ -47,6 +47,7 @@ type Answer = Result<Connected, Reason>;
 
 /// A connection to a server. It is to end with the channel: then its peer may not reach the server
 /// any more.
+#[derive(Debug)]
 pub struct Connected {
     pub socket: OwnedFd,
     pub may_stand: oneshot::Receiver<Infallible>,

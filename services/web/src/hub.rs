@@ -24,8 +24,10 @@ use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use service::Reason;
+use service::message::Denied;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::Instant;
 
 use crate::body::{Body, keeping, nothing, passing};
@@ -131,6 +133,12 @@ impl Hub {
             }
         }
         Err(why)
+    }
+
+    /// The peer may not reach these servers any more.
+    pub fn narrow(&self, peer: &str, denied: &Denied) {
+        self.named.narrow(peer, denied);
+        self.kept.iter().for_each(|kept| kept.narrow(peer, denied));
     }
 
     /// Serves an exchange.
@@ -310,7 +318,10 @@ impl Hub {
             true => self.gateway.connect_ahead(peer, *way).await,
             false => self.gateway.connect(peer, *way).await,
         };
-        let Connected { socket, may_stand } = connected.map_err(|why| why.to_string())?;
+        let Connected { socket, mut may_stand } = connected.map_err(|why| why.to_string())?;
+        if may_stand.try_recv() == Err(TryRecvError::Closed) {
+            return Err(Reason::Denied.to_string());
+        }
         let stream = watched(socket).map_err(|why| why.to_string())?;
         Counted::add(&self.counted.connects);
         if let Some(kept) = &self.kept {
@@ -320,7 +331,9 @@ impl Hub {
         match name {
             None => speak(socket, may_stand).await,
             Some(name) => {
-                let tls = self.secure.connect(name, socket).await;
+                let ends = async { drop((&mut may_stand).await) };
+                let tls = unless(self.secure.connect(name, socket), ends).await;
+                let tls = tls.unwrap_or_else(|| Err(Reason::Denied.to_string()));
                 if tls.as_ref().is_err_and(|why| why.starts_with(headers::CERTIFICATE)) {
                     Counted::add(&self.counted.bad_certificates);
                 }
@@ -381,7 +394,8 @@ async fn speak(
     let connection = Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(socket));
     let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
     // Why it ends, whoever waits for an answer hears.
-    Local::spawn(async move { drop(unless(connection, async { drop(may_stand.await) }).await) });
+    // That it may stand no more is looked at first: else what waits would still be asked.
+    Local::spawn(async move { drop(unless(may_stand, async { drop(connection.await) }).await) });
     Ok(sender)
 }
 

@@ -115,9 +115,7 @@ async fn serve(
                     hub.gateway.answer(request, answer);
                 });
             }
-            Given::Narrowed(peer, denied) => {
-                hub.kept.iter().for_each(|kept| kept.narrow(&peer, &denied));
-            }
+            Given::Narrowed(peer, denied) => hub.narrow(&peer, &denied),
             // Of another version: dropping the socket resets the stream.
             Given::Incoming(it, ..) => eprintln!("{} speaks another exchange", it.peer),
         })

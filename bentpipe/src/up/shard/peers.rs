@@ -190,6 +190,8 @@ impl Shard {
             self.close_line(now, known.id);
             self.tell_removed(&known);
             self.relay.dismiss_peer(known.id);
+            // Another peer may have its name.
+            self.end_service_connections(now, known.id, &known.config.name);
             self.chunks.remove(now, &mut self.relay, known.id);
             self.leaving.push((now + FAREWELL, known.id));
         }
@@ -261,6 +263,8 @@ impl Shard {
         known.config = peer;
         if is_renamed {
             self.peers.on_renamed();
+            // A narrower file would speak of the new name alone.
+            self.end_service_connections(now, id, &old.name);
         }
         self.look_at_links(now, [id]);
         Ok(())

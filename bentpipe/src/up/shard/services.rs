@@ -17,7 +17,7 @@ use os::tcp::{Accepted as Taken, Stream, TcpOptions, pair};
 use relay::{Caller, ConnectId, FlowId, ResetReason, Target, Via, datagram};
 use service::message::{Accepted, Incoming, Link, LinkState, MAX_ADDRESSES};
 use service::{Event, Reason};
-use units::{Duration, Instant};
+use units::{Duration, Instant, IpPrefix};
 
 use super::service_lines::{AGAIN, Dial, Told};
 use super::{CONNECTS, Shard};
@@ -438,6 +438,15 @@ impl Shard {
         if let Some(Dial { line, request, .. }) = self.services.dials.remove(&id) {
             self.services.answer(now, &line, Answer::failed(request, reason_of(reason)));
         }
+    }
+
+    /// Nothing that services connected for the peer, or are connecting, stands any more.
+    pub(super) fn end_service_connections(&mut self, now: Instant, id: PeerId, name: &str) {
+        let of_peer = |dial: &ConnectId| self.relay.caller_peer(Caller::Service(*dial)) == Some(id);
+        for dial in self.services.dials.keys().copied().filter(of_peer).collect::<Vec<_>>() {
+            self.refuse_dial(now, dial, ResetReason::PeerRestarted);
+        }
+        self.services.narrow(now, name, vec![IpPrefix::ALL_V4, IpPrefix::ALL_V6]);
     }
 
     /// Answers that wait, and news of links.

@@ -11,6 +11,7 @@ use bentpipe_web::cache::{
 };
 use bentpipe_web::headers;
 use http::{Request, Response, StatusCode, Uri, header};
+use service::Reason;
 use service::message::Denied;
 use tokio::time::Instant;
 
@@ -152,6 +153,8 @@ impl Hub {
             Ok(answer) => answer,
             // Who cannot prove himself is nobody's server, and what was kept does not stand in.
             Err(why) if why.starts_with(headers::CERTIFICATE) => return Err(why),
+            // Nor is a peer given what it may not ask for.
+            Err(why) if why == Reason::Denied.to_string() => return Err(why),
             Err(why) => return stands_in().ok_or(why),
         };
         let status = answer.status();

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use service::message::Denied;
 use tokio::time::Instant;
 
 /// So long the address that answered is asked again.
@@ -36,6 +37,11 @@ impl Named {
         if all.len() < MOST {
             all.insert(name, (to, Instant::now()));
         }
+    }
+
+    /// The peer may not reach these servers any more.
+    pub fn narrow(&self, peer: &str, denied: &Denied) {
+        self.0.borrow_mut().retain(|name, (at, _)| *name.0 != *peer || !denied.holds(at.ip()));
     }
 
     /// It did not answer.
