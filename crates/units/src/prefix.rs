@@ -115,7 +115,8 @@ impl IpPrefix {
     /// ```
     /// let [block, without] = ["10.2.0.0/16", "10.2.64.0/18"].map(|p| p.parse().unwrap());
     /// let rest = units::IpPrefix::without(&block, &without);
-    /// assert_eq!(rest.map(|p| p.to_string()).collect::<Vec<_>>(), ["10.2.128.0/17", "10.2.0.0/18"]);
+    /// let rest: Vec<String> = rest.map(|p| p.to_string()).collect();
+    /// assert_eq!(rest, ["10.2.128.0/17", "10.2.0.0/18"]);
     /// ```
     pub fn without(&self, other: &IpPrefix) -> impl Iterator<Item = IpPrefix> + use<> {
         let (whole, other) = (*self, *other);
