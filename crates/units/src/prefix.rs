@@ -120,8 +120,8 @@ impl IpPrefix {
     /// ```
     pub fn without(&self, other: &IpPrefix) -> impl Iterator<Item = IpPrefix> + use<> {
         let (whole, other) = (*self, *other);
-        let cut = if whole.covers(&other) { whole.len + 1..=other.len } else { 1..=0 };
-        let rest = cut.map(move |len| other.sibling(len));
+        let cut = whole.covers(&other).then_some(whole.len + 1..=other.len);
+        let rest = cut.into_iter().flatten().map(move |len| other.sibling(len));
         (!whole.overlaps(&other)).then_some(whole).into_iter().chain(rest)
     }
 

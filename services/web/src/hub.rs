@@ -395,7 +395,9 @@ async fn speak(
     let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
     // Why it ends, whoever waits for an answer hears.
     // That it may stand no more is looked at first: else what waits would still be asked.
-    Local::spawn(async move { drop(unless(may_stand, async { drop(connection.await) }).await) });
+    Local::spawn(async move {
+        let _ = unless(may_stand, async { drop(connection.await) }).await;
+    });
     Ok(sender)
 }
 
