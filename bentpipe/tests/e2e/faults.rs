@@ -200,7 +200,7 @@ fn a_start_that_fails_at_any_step_says_why_and_leaves_nothing() {
         }
         if up {
             // All was in force when it looked for what it could warn of.
-            assert!(faulty.world.a.log().contains("not looked for routes of this host"));
+            faulty.world.a.wait_for_log("not looked for routes of this host");
             faulty.world.a.signal("TERM");
         }
         assert_eq!(faulty.world.a.wait_until_ended().success(), up);
