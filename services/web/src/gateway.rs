@@ -42,11 +42,11 @@ const NEXT: Duration = Duration::from_secs(2);
 /// Messages of the gateway that wait here; more wait in the socket.
 const HEARD: usize = 64;
 
-/// A socket.
+/// A socket, of a connection or of a stream.
 type Answer = Result<Connected, Reason>;
 
 /// A connection to a server. It is to end with the channel: then its peer may not reach the server
-/// any more.
+/// any more. Of a stream the channel says nothing.
 #[derive(Debug)]
 pub struct Connected {
     pub socket: OwnedFd,
