@@ -1,8 +1,9 @@
 //! Thousands of connections at once: a server in a process of its own (descriptors are
-//! counted per process) and a client that opens them all before it uses any.
+//! counted per process) and a LAN of hosts that open them all before they use any.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
@@ -11,6 +12,9 @@ use std::time::{Duration, Instant};
 use os::netns::NetNs;
 use os::poll::{Events, Interest, Poller};
 use os::proc::{die_with_parent, raise_descriptor_limit, reset_signals};
+use socket2::{Domain, Socket, Type};
+
+use crate::testbed::topology::Topology;
 
 /// The server's port.
 const PORT: u16 = 7;
@@ -21,6 +25,9 @@ const ANSWER: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Threads of the client.
 const CLIENTS: usize = 8;
+/// Hosts that the connections are from. One host may use a sixteenth of the link for opening, and
+/// would wait for that and not for the gateways.
+const HOSTS: u8 = 40;
 /// Tokens of the server's poller; connections follow.
 const LISTENER: u64 = 0;
 const STDIN: u64 = 1;
@@ -119,9 +126,14 @@ pub struct Crowd {
     pub open: Vec<TcpStream>,
 }
 
-/// Opens `count` connections to the server, then asks on all of them, then reads all
-/// answers. To be called inside the client's namespace.
-pub fn gather(server: IpAddr, count: usize) -> Crowd {
+/// Opens `count` connections from hosts of the client's LAN to the server, then asks on all of
+/// them, then reads all answers.
+pub fn gather(topology: &Topology, server: IpAddr, count: usize) -> Result<Crowd, String> {
+    let hosts = topology.client_addresses(HOSTS).map_err(|e| e.to_string())?;
+    Ok(topology.client.run(|| gather_from(&hosts, server, count)))
+}
+
+fn gather_from(hosts: &[IpAddr], server: IpAddr, count: usize) -> Crowd {
     let address = SocketAddr::new(server, PORT);
     let all_open = Barrier::new(CLIENTS);
     let begin = Instant::now();
@@ -129,8 +141,9 @@ pub fn gather(server: IpAddr, count: usize) -> Crowd {
         let threads: Vec<_> = (0..CLIENTS)
             .map(|i| {
                 let share = count / CLIENTS + usize::from(i < count % CLIENTS);
+                let numbers = i * count..i * count + share;
                 let all_open = &all_open;
-                scope.spawn(move || gather_part(address, i * count, share, all_open, begin))
+                scope.spawn(move || gather_part(hosts, address, numbers, all_open, begin))
             })
             .collect();
         threads.into_iter().map(|t| t.join().unwrap_or_default()).collect::<Vec<_>>()
@@ -146,15 +159,16 @@ pub fn gather(server: IpAddr, count: usize) -> Crowd {
 }
 
 fn gather_part(
+    hosts: &[IpAddr],
     address: SocketAddr,
-    first: usize,
-    count: usize,
+    numbers: Range<usize>,
     all_open: &Barrier,
     begin: Instant,
 ) -> Crowd {
     let mut crowd = Crowd::default();
-    for _ in 0..count {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+    let first = numbers.start;
+    for number in numbers {
+        match connect(hosts[number % hosts.len()], address) {
             Ok(stream) => crowd.open.push(stream),
             Err(e) => crowd.refused.push(e.to_string()),
         }
@@ -173,6 +187,13 @@ fn gather_part(
         }
     }
     Crowd { open, answering: asked.elapsed().as_secs_f64(), ..crowd }
+}
+
+fn connect(from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(from, 0).into())?;
+    socket.connect_timeout(&to.into(), PATIENCE)?;
+    Ok(socket.into())
 }
 
 /// Asks `count` more questions on each connection, all at once each time.

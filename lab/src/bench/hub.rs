@@ -116,7 +116,7 @@ impl Hub {
     fn ask(&self, count: usize) -> Result<(f64, Vec<std::net::TcpStream>), String> {
         let before = self.topology.gateways_cpu()?;
         let begin = Instant::now();
-        let crowd = self.topology.client.run(|| crowd::gather(SERVER[0], count));
+        let crowd = crowd::gather(&self.topology, SERVER[0], count)?;
         if let Some(first) = crowd.refused.iter().chain(&crowd.lost).next() {
             return Err(format!("after {:.1} s: {first}", begin.elapsed().as_secs_f64()));
         }

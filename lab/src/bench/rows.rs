@@ -221,7 +221,7 @@ fn crowd(board: &Board, _seeds: u64) -> Result<Vec<Checked>, String> {
     let idle = memories(&topology)?;
     let server = CrowdServer::start(&topology.server, SERVER[0])
         .map_err(|e| format!("the server does not start: {e}"))?;
-    let crowd = topology.client.run(|| crowd::gather(SERVER[0], COUNT));
+    let crowd = crowd::gather(&topology, SERVER[0], COUNT)?;
     thread::sleep(SETTLE);
     let full = memories(&topology)?;
     row.end(format!("{} open", crowd.open.len()));

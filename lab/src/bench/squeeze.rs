@@ -479,7 +479,7 @@ pub(super) fn rest(board: &Board, gateways: Pair, what: &str) -> Measured {
     row.begin();
     let server = CrowdServer::start(&bed.topology.server, SERVER[0])
         .map_err(|e| format!("the server does not start: {e}"))?;
-    let mut crowd = bed.topology.client.run(|| crowd::gather(SERVER[0], COUNT));
+    let mut crowd = crowd::gather(&bed.topology, SERVER[0], COUNT)?;
     if let Some(first) = crowd.refused.iter().chain(&crowd.lost).next() {
         return Err(format!("not all connections stand: {first}"));
     }

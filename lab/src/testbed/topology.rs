@@ -121,6 +121,16 @@ pub struct Topology {
 }
 
 impl Topology {
+    /// Gives the client `count` more addresses of its LAN, at most 100. To everybody else they are
+    /// as many hosts.
+    pub fn client_addresses(&self, count: u8) -> Result<Vec<IpAddr>, OsError> {
+        const FIRST: u8 = 101;
+        let further: Vec<IpAddr> = (0..count.min(100)).map(|i| pair(1, FIRST + i)[0]).collect();
+        let add = |address: &IpAddr| format!("addr replace {address}/24 dev {HOST}\n");
+        configure(&self.client, &further.iter().map(add).collect::<String>())?;
+        Ok(further)
+    }
+
     /// Builds the network and waits until the gateways, if any, have met.
     pub fn build(plan: &Plan) -> Result<Topology, BuildError> {
         if plan.gateways.is_some() {
