@@ -30,11 +30,13 @@ pub fn is_private(address: IpAddr) -> bool {
 }
 
 /// Does it hold an IPv4 address, whatever that is ([`embedded_v4`])? The loopback and the
-/// unspecified address count too, and a NAT64 of one's own (RFC 8215), where only its operator
-/// knows at which bit the IPv4 address begins.
+/// unspecified address count too, and all of a NAT64 of one's own (RFC 8215).
 fn leads_to_v4(v6: Ipv6Addr) -> bool {
-    let is_local_nat64 = v6.to_bits() >> 80 == 0x64_ff9b_0001;
-    v6.to_bits() >> 32 == 0 || is_local_nat64 || embedded_v4(v6).next().is_some()
+    v6.to_bits() >> 32 == 0 || is_local_nat64(v6) || embedded_v4(v6).next().is_some()
+}
+
+fn is_local_nat64(v6: Ipv6Addr) -> bool {
+    v6.to_bits() >> 80 == 0x64_ff9b_0001
 }
 
 /// The IPv4 addresses that an IPv6 address holds, to which packets for it may go. One in
@@ -43,7 +45,9 @@ fn leads_to_v4(v6: Ipv6Addr) -> bool {
 /// `::/96` (RFC 4291) but for the loopback and the unspecified address, `::ffff:0:0:0/96`
 /// (RFC 2765), NAT64's `64:ff9b::/96` (RFC 6052), 6to4's `2002::/16` (RFC 3056) and ISATAP's
 /// interface identifiers (RFC 5214) hold one; Teredo's `2001::/32` (RFC 4380) holds its server's,
-/// and its client's with all bits inverted.
+/// and its client's with all bits inverted. In a NAT64 of one's own, `64:ff9b:1::/48` (RFC 8215),
+/// only its operator knows where the address begins: all four places that RFC 6052, section 2.2,
+/// has for prefixes of 48 bits or more are read. In `0.0.0.0/8` there is nobody.
 pub fn embedded_v4(v6: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     const IPV4_TRANSLATED: u128 = 0xffff_0000;
     const NAT64: u128 = 0x64_ff9b << 64;
@@ -57,13 +61,22 @@ pub fn embedded_v4(v6: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         _ => is_isatap,
     };
     let is_teredo = bits >> 96 == 0x2001_0000;
+    let of_local_nat64 = [
+        (bits >> 64 & 0xffff) << 16 | bits >> 40 & 0xffff,
+        (bits >> 64 & 0xff) << 24 | bits >> 32 & 0xff_ffff,
+        bits >> 24 & 0xffff_ffff,
+        bits & 0xffff_ffff,
+    ];
+    let of_local_nat64 =
+        of_local_nat64.into_iter().filter(move |v4| is_local_nat64(v6) && *v4 >> 24 > 0);
     let all = [
         last.then(|| at(0)),
         (bits >> 112 == 0x2002).then(|| at(80)),
         is_teredo.then(|| at(64)),
         is_teredo.then(|| Ipv4Addr::from_bits(!at(0).to_bits())),
     ];
-    all.into_iter().flatten()
+    let of_local_nat64 = of_local_nat64.map(|v4| Ipv4Addr::from_bits(v4 as u32));
+    all.into_iter().flatten().chain(of_local_nat64)
 }
 
 #[cfg(test)]
@@ -126,7 +139,12 @@ mod tests {
             ("2001:db8::1", &[][..]),
             ("::", &[]),
             ("::1", &[]),
-            ("64:ff9b:1::10.0.0.1", &[]),
+            // With prefixes of 96, 48, 56 and 64 bits.
+            ("64:ff9b:1::10.0.0.1", &["10.0.0.1"]),
+            ("64:ff9b:1:a00:0:100::", &["10.0.0.1"]),
+            ("64:ff9b:1:a:0:1::", &["10.0.0.1"]),
+            ("64:ff9b:1:0:a:0:100:0", &["10.0.0.1", "1.0.0.0"]),
+            ("64:ff9b:1::", &[]),
             ("::10.0.0.1", &["10.0.0.1"]),
             ("::ffff:0:10.0.0.1", &["10.0.0.1"]),
             ("64:ff9b::10.0.0.1", &["10.0.0.1"]),
