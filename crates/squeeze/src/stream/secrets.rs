@@ -26,6 +26,8 @@ const METHODS: [&[u8]; 21] = [
     b"MERGE ",
     b"SEARCH ",
 ];
+/// A method of another name is at most so long here. UPnP has `SUBSCRIBE`, CalDAV `MKCALENDAR`.
+const METHOD: usize = 20;
 /// Ports where servers of HTTP are.
 const PORTS: [u16; 8] = [80, 591, 3128, 8000, 8008, 8080, 8081, 8888];
 
@@ -41,7 +43,15 @@ fn begins_a_request(first: &[u8]) -> bool {
     // Empty lines before a request are skipped (RFC 9112, 2.2).
     let blank = first.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
     let first = &first[blank..];
-    METHODS.iter().any(|m| first.starts_with(&m[..m.len().min(first.len())]))
+    let method = first.iter().take_while(|b| b.is_ascii_uppercase() || **b == b'-').count();
+    let of_another_method = match first[method..] {
+        _ if method == 0 || method > METHOD => false,
+        [] | [b' '] => true,
+        // The target is a path, `*`, or a URL of HTTP (RFC 9112, 3.2).
+        [b' ', b'/' | b'*' | b'h' | b'H', ..] => true,
+        _ => false,
+    };
+    of_another_method || METHODS.iter().any(|m| first.starts_with(&m[..m.len().min(first.len())]))
 }
 
 /// What the names of fields that prove who asks have in them: `Cookie`, `Authorization`,
@@ -176,7 +186,11 @@ mod tests {
             ),
             (b"GET /cookie:token HTTP/1.1\r\nHost: cookies.example\r\nAccept: */*\r\n\r\n", false),
             (b"GET / HTTP/1.1\r\nUser-Agent: curl\r\nReferer: http://a/?token=1\r\n\r\n", false),
+            (b"SUBSCRIBE /e HTTP/1.1\r\nHost: a\r\nCookie: 1\r\n\r\n", true),
+            (b"M-SEARCH * HTTP/1.1\r\nHost: a\r\nAuthorization: 1\r\n\r\n", true),
+            (b"MKCALENDAR http://a/c HTTP/1.1\r\nCookie: 1\r\n\r\n", true),
             (b"EHLO ship\r\nAUTH PLAIN:\r\nCookie: a\r\n", false),
+            (b"LONGERTHANANYMETHODIS /e\r\nCookie: a\r\n", false),
             (b"\x16\x03\x01\x02\x00\x01\ncookie: a\n", false),
         ] {
             for cut in [1, 2, 3, 7, 50, 1000] {
