@@ -20,6 +20,8 @@
 //! only shares what the limits of the peer allow.
 //!
 //! What is beyond the limits waits until there is room: a burst is a flood only if it goes on.
+//! A packet that opens a connection outside of streams counts as one that no server answered.
+//! Beyond the limits it is dropped: its host sends it again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -224,9 +226,23 @@ impl Connects {
         target: &Target,
         client: Client,
     ) -> bool {
-        let of = self.peers.entry(peer).or_default();
         let to = Destination::of(target);
         let client = client.map(|c| c.to_canonical());
+        let admitted = self.admit(now, (peer, rate), to.clone(), client);
+        if admitted {
+            self.waiting.insert(caller, (peer, to, client));
+        }
+        admitted
+    }
+
+    fn admit(
+        &mut self,
+        now: Instant,
+        (peer, rate): (PeerId, u32),
+        to: Destination,
+        client: Client,
+    ) -> bool {
+        let of = self.peers.entry(peer).or_default();
         let [limits, one] = [Limits::of_peer(rate.into()), Limits::of_destination(rate.into())];
         of.whole.settle(now, &limits);
         let own = of.clients.look(now, &client, &limits);
@@ -236,9 +252,26 @@ impl Connects {
         }
         of.whole.begin();
         of.clients.begin(now, client, &limits);
-        of.destinations.begin(now, to.clone(), &one);
-        self.waiting.insert(caller, (peer, to, client));
+        of.destinations.begin(now, to, &one);
         true
+    }
+
+    /// May a packet of the peer's pass that opens a connection? None is waited for, so that it
+    /// counts as one that no server answered.
+    pub fn takes_packet(
+        &mut self,
+        now: Instant,
+        (peer, rate): (PeerId, u32),
+        to: IpAddr,
+        client: IpAddr,
+    ) -> bool {
+        let (to, client) = (Destination::Address(to.to_canonical()), Some(client));
+        let takes = self.admit(now, (peer, rate), to.clone(), client);
+        match takes {
+            true => self.settle(peer, &to, client, false),
+            false => self.refuse(peer),
+        }
+        takes
     }
 
     /// The name that a connection goes to is at `to`, which counts from here on: many names may
@@ -261,11 +294,17 @@ impl Connects {
 
     /// The server has accepted, or nobody wants it any more.
     pub fn end(&mut self, caller: Caller, answered: bool) {
-        let Some((peer, to, client)) = self.waiting.remove(&caller) else { return };
+        if let Some((peer, to, client)) = self.waiting.remove(&caller) {
+            self.settle(peer, &to, client, answered);
+        }
+    }
+
+    /// It waits no more.
+    fn settle(&mut self, peer: PeerId, to: &Destination, client: Client, answered: bool) {
         let Some(of) = self.peers.get_mut(&peer) else { return };
         of.whole.end(answered);
         of.clients.end(&client, answered);
-        of.destinations.end(&to, answered);
+        of.destinations.end(to, answered);
     }
 
     /// One waited in vain.
