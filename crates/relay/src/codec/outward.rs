@@ -25,8 +25,12 @@ impl Codecs {
     /// most one block, because all else waits while that is made. If content becomes items: enough
     /// for some chunks, most of which may be sent as references.
     pub fn room(&self, active: &mut ActiveFlow<'_>) -> usize {
-        let room = content_for(active.session.writable_for_codec(active.f.stream) as usize);
         let flow_codec = self.flows.get(&active.flow);
+        let as_they_are = flow_codec.is_some_and(|c| {
+            matches!(c.items, Items::Plain) && c.encoder.as_ref().is_some_and(BlockEncoder::passes)
+        });
+        let unsent = active.session.writable_for_codec(active.f.stream, as_they_are);
+        let room = content_for(unsent as usize);
         let codec = active.session.codec();
         match flow_codec.map(|c| &c.items) {
             _ if room == 0 => 0,
@@ -168,7 +172,7 @@ impl Codecs {
                 .encoder
                 .as_ref()
                 .map_or(usize::MAX, |encoder| encoder.appetite(session.rate_status().rate));
-            content_for(session.writable_for_codec(f.stream) as usize).min(appetite)
+            content_for(session.writable_for_codec(f.stream, false) as usize).min(appetite)
         };
         if room == 0 {
             return false;
@@ -244,7 +248,8 @@ impl Codecs {
 
     /// The peer's parameters are not known yet: keeps `data` until they are.
     pub fn wait(&mut self, active: &mut ActiveFlow<'_>, data: &[u8]) -> usize {
-        active.session.writable_for_codec(active.f.stream); // Asks for an event when they are.
+        // Asks for an event when they are.
+        active.session.writable_for_codec(active.f.stream, false);
         self.flows.entry(active.flow).or_default().early.extend_from_slice(data);
         data.len()
     }

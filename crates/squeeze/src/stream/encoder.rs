@@ -95,6 +95,11 @@ impl BlockEncoder {
         content + content / 128 + 2 * MAX_HEAD
     }
 
+    /// Is the next byte of content the stream's, as it is?
+    pub fn passes(&self) -> bool {
+        self.run > 0 || self.rest && self.content > 0
+    }
+
     /// Are the next `n` bytes of content the stream's, as they are? Then their encoding is done.
     pub fn pass(&mut self, n: usize) -> bool {
         let begun = self.rest && self.content > 0;
