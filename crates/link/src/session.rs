@@ -69,7 +69,7 @@ pub use self::state::Session;
 pub use self::status::{PathStatus, PathTraffic, SessionStats, Why};
 pub use crate::rate::{RateMode, RateStatus};
 pub use crate::repair::bulk_repair_interval;
-pub use crate::traffic::{Carry, ClassConfig, ClassId, Compress, Label};
+pub use crate::traffic::{Carry, ChosenBy, ClassConfig, ClassId, Compress, Label};
 
 #[cfg(test)]
 mod tests;

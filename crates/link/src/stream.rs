@@ -4,7 +4,7 @@
 use units::{Duration, Instant};
 
 use crate::buffer::{RecvBuffer, SendBuffer};
-use crate::traffic::{ClassId, HostId};
+use crate::traffic::{ChosenBy, ClassId, HostId};
 use crate::wire::{Origin, ResetReason};
 
 /// The way of a control frame that must arrive.
@@ -127,6 +127,7 @@ pub(crate) struct Stream {
     pub in_lost: bool,
     /// What its user or a rule made it, and whose it is.
     pub class: ClassId,
+    pub chosen_by: ChosenBy,
     pub host: HostId,
     /// Bytes sent lately, to see whether it stays small.
     pub recent: Recent,

@@ -45,6 +45,16 @@ impl Default for ClassId {
     }
 }
 
+/// Who chose a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChosenBy {
+    /// The operator: by a rule, a service, or because nobody chose another.
+    #[default]
+    Operator,
+    /// The host, by its code point. A strict class is its while it keeps to its part of the link.
+    Host,
+}
+
 /// What a class may have of the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassConfig {
@@ -79,8 +89,10 @@ impl HostId {
 /// How an unsplit packet is to be treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {
-    /// Its class; "normal" is refined by how much its flow sends.
+    /// Its class; "normal" is refined by how much its flow and its host send.
     pub class: ClassId,
+    /// Who chose the class.
+    pub chosen_by: ChosenBy,
     /// The LAN host that it comes from or goes to; `None`: this node.
     pub host: Option<IpAddr>,
     /// Equal for packets of one flow and hardly ever for those of others.

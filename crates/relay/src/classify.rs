@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use link::session::{Carry, ClassId, Compress, Label};
+use link::session::{Carry, ChosenBy, ClassId, Compress, Label};
 
 use crate::packet::{Facts, Packet, UDP};
 
@@ -61,6 +61,14 @@ impl Rule {
 pub fn class(rules: &[Rule], facts: &Facts) -> ClassId {
     let class = rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.class);
     class.unwrap_or_else(|| by_dscp(facts.dscp))
+}
+
+/// Who chose it.
+pub fn chosen_by(rules: &[Rule], facts: &Facts) -> ChosenBy {
+    match rules.iter().any(|rule| rule.class.is_some() && rule.matches(facts)) {
+        true => ChosenBy::Operator,
+        false => ChosenBy::Host,
+    }
 }
 
 /// Is what has these `facts` to be compressed? What the first rule says that says it.
@@ -119,7 +127,8 @@ pub fn label(
         true if payload => Compress::All,
         true => Compress::Headers,
     };
-    Label { class, host: Some(host), flow: flow(packet, &facts), carry, compress }
+    let chosen_by = chosen_by(rules, &facts);
+    Label { class, chosen_by, host: Some(host), flow: flow(packet, &facts), carry, compress }
 }
 
 /// Tells flows apart (FNV-1a with 32 bits).

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use link::PeerId;
-use link::session::ClassId;
+use link::session::{ChosenBy, ClassId};
 use link::wire::{StreamId, Target};
 use squeeze::dedup::Scope;
 use units::{Instant, host_in_network};
@@ -55,6 +55,7 @@ pub(crate) struct Flow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub class: ClassId,
+    pub chosen_by: ChosenBy,
     /// The client, where it is known.
     pub host: Option<IpAddr>,
     /// The server's port.

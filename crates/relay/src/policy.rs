@@ -120,13 +120,15 @@ impl Policy {
         let ports = Some((origin.client.map_or(0, |c| c.port()), port));
         let facts = Facts { protocol: TCP, ports, dscp: origin.dscp };
         let class = classify::class(&self.rules, &facts);
+        let chosen_by = classify::chosen_by(&self.rules, &facts);
         let compress = classify::compress(&self.rules, &facts);
         let compress = compress.unwrap_or(!self.plain_classes.contains(&class));
         let host = origin.client.map(|c| c.ip());
         if self_test::is_for_service(&origin.target) {
             // Whatever the rules say of others: it gives way to them, and what crosses once
             // is not kept for a second time.
-            return Kind { class: ClassId::BULK, host, port, from_here, compress, scope: None };
+            let (class, scope) = (ClassId::BULK, None);
+            return Kind { class, chosen_by, host, port, from_here, compress, scope };
         }
         let by_class = || self.dedup_classes.iter().find(|(c, _)| *c == class).map(|(_, s)| *s);
         let share = classify::share(&self.rules, &facts).or_else(by_class);
@@ -135,7 +137,7 @@ impl Policy {
             Share::Lan => Some(Scope::Lan),
             Share::Host => host.map(Scope::Host),
         };
-        Kind { class, host, port, from_here, compress, scope }
+        Kind { class, chosen_by, host, port, from_here, compress, scope }
     }
 
     /// What an unsplit packet is; `host` is the one of its two that is in a LAN.

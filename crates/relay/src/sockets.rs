@@ -45,7 +45,7 @@ impl Relay {
         target: Target,
     ) -> FlowId {
         if let Some(session) = self.endpoint.session_mut(peer) {
-            session.set_class(stream, kind.class);
+            session.set_class(stream, kind.class, kind.chosen_by);
         }
         let session = self.endpoint.session_number(peer);
         let flow = Flow { peer, session, stream, kind, moved: now, to: None };

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use link::PeerId;
-use link::session::ClassId;
+use link::session::{ChosenBy, ClassId};
 use units::{Instant, IpPrefix};
 
 use crate::classify;
@@ -72,7 +72,7 @@ impl Relay {
         let host = if route == 0 { p.source } else { p.destination };
         let mut label = policy.label(&p, packet, host);
         if label.class == ClassId::NORMAL {
-            label.class = otherwise;
+            (label.class, label.chosen_by) = (otherwise, ChosenBy::Operator);
         }
         if !session.send_datagram(now, packet, &label) {
             self.stats.overflow += 1;
@@ -123,7 +123,7 @@ impl Relay {
             let (policy, own, owners) = (self.policies.of(peer), &self.own, &self.owners);
             let (tracking, refused) = (&mut self.tracking, &mut self.refused);
             let (stats, accounts) = (&mut self.stats, &mut self.accounts);
-            let stopped = &self.stopped;
+            let (stopped, connects) = (&self.stopped, &mut self.connects);
             let (mut passed, mut answer) = (false, None);
             session.take_datagram(|bytes| {
                 let (Some(p), Some(policy)) = (Packet::parse(bytes), policy) else {
@@ -137,6 +137,12 @@ impl Relay {
                     || !never(p.destination) && tracking.is_answer(now, peer, bytes);
                 let why = match (owners.owned(peer, p.source), may_pass) {
                     (Some(prefix), true) => {
+                        let limit = (peer, policy.connects());
+                        if p.opens(bytes).is_some()
+                            && !connects.takes_packet(now, limit, p.destination, p.source)
+                        {
+                            return;
+                        }
                         p.clamp_mss(bytes, max);
                         // As for what is sent.
                         let host = if prefix > 0 { p.source } else { p.destination };

@@ -1,6 +1,6 @@
 //! The hosts of a LAN as the scheduler knows them: by address, each with what it sent lately.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use units::{BitRate, Instant};
@@ -15,9 +15,11 @@ struct Host {
     /// Bytes it sent lately beyond its part of the link.
     recent: u64,
     at: Instant,
-    /// The same of what went before others as interactive.
+    /// The same of what went before others, in strict classes.
     quick: u64,
     quick_at: Instant,
+    /// That was more than it may.
+    over: bool,
 }
 
 /// Hosts that streams and datagrams name.
@@ -26,27 +28,37 @@ pub(crate) struct Hosts {
     hosts: Vec<Host>,
     by_address: BTreeMap<IpAddr, HostId>,
     free: Vec<HostId>,
+    /// Hosts that nothing names and that have sent lately, the one that was named last behind.
+    idle: VecDeque<HostId>,
 }
 
 /// Hosts beyond this many share one place: that of this node.
 const MAX: usize = 4096;
+/// What so many hosts sent lately is remembered while nothing names them. A host whose packets
+/// leave at once, because they go before all others, has none that waits.
+const MOST_IDLE: usize = 64;
 /// What a host may send beyond its part before its small streams lose their privilege: some
 /// pages.
 const LIGHT: u64 = 256 * 1024;
-/// The same of what goes as interactive.
+/// The same of what goes in strict classes.
 const QUICK: u64 = 64 * 1024;
 
 impl Default for Hosts {
     fn default() -> Hosts {
         // The first is this node, and whoever has no address.
-        Hosts { hosts: vec![Host::default()], by_address: BTreeMap::new(), free: Vec::new() }
+        Hosts {
+            hosts: vec![Host::default()],
+            by_address: BTreeMap::new(),
+            free: Vec::new(),
+            idle: VecDeque::new(),
+        }
     }
 }
 
 impl Hosts {
     /// Forgets all of them, if nothing names one.
     pub fn shrink(&mut self) {
-        if self.by_address.is_empty() {
+        if self.by_address.len() == self.idle.len() {
             *self = Hosts::default();
         }
     }
@@ -55,7 +67,11 @@ impl Hosts {
     pub fn hold(&mut self, address: Option<IpAddr>) -> HostId {
         let Some(address) = address.map(|a| a.to_canonical()) else { return HostId::default() };
         if let Some(&id) = self.by_address.get(&address) {
-            self.hosts[id.index()].uses += 1;
+            let host = &mut self.hosts[id.index()];
+            if host.uses == 0 {
+                self.idle.retain(|idle| *idle != id);
+            }
+            host.uses += 1;
             return id;
         }
         let id = match self.free.pop() {
@@ -74,10 +90,26 @@ impl Hosts {
     /// One less does.
     pub fn release(&mut self, id: HostId) {
         let host = &mut self.hosts[id.index()];
-        let Some(address) = host.address else { return };
+        if host.address.is_none() {
+            return;
+        }
         host.uses -= 1;
-        if host.uses == 0 {
-            host.address = None;
+        match (host.uses, host.recent.max(host.quick)) {
+            (0, 0) => self.forget(id),
+            (0, _) => {
+                self.idle.push_back(id);
+                if self.idle.len() > MOST_IDLE
+                    && let Some(first) = self.idle.pop_front()
+                {
+                    self.forget(first);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self, id: HostId) {
+        if let Some(address) = self.hosts[id.index()].address.take() {
             self.by_address.remove(&address);
             self.free.push(id);
         }
@@ -89,19 +121,19 @@ impl Hosts {
         self.hosts.iter().filter(|h| h.address.is_some()).map(|h| h.uses).sum()
     }
 
-    pub fn on_sent(&mut self, id: HostId, bytes: u64) {
-        let recent = &mut self.hosts[id.index()].recent;
-        *recent = recent.saturating_add(bytes);
+    /// Bytes of the host left: `first`, in a strict class.
+    pub fn on_sent(&mut self, id: HostId, bytes: u64, first: bool) {
+        let host = &mut self.hosts[id.index()];
+        host.recent = host.recent.saturating_add(bytes);
+        // One that went first with more than its part has not that and a part behind as well.
+        if first || host.over {
+            host.quick = host.quick.saturating_add(bytes).min(2 * QUICK);
+        }
     }
 
-    /// Bytes of the host went before others' as interactive.
-    pub fn on_sent_quickly(&mut self, id: HostId, bytes: u64) {
-        let quick = &mut self.hosts[id.index()].quick;
-        *quick = quick.saturating_add(bytes);
-    }
-
-    /// Does what the host sends as interactive keep to its part of the link? Many small streams
-    /// of one host are none.
+    /// Does what the host sends in strict classes keep to its part of the link? Many small streams
+    /// of one host are none. One that does not keep to it has to owe less by half again, so that
+    /// its packets change class, and overtake each other, seldom.
     pub fn is_quick(&mut self, id: HostId, now: Instant, rate: BitRate, others: usize) -> bool {
         let host = &mut self.hosts[id.index()];
         let part = rate.bytes_in(now.since(host.quick_at)).0 / (others as u64 + 1);
@@ -109,7 +141,8 @@ impl Hosts {
             host.quick = host.quick.saturating_sub(part);
             host.quick_at = now;
         }
-        host.quick < QUICK
+        host.over = host.quick >= if host.over { QUICK / 2 } else { QUICK };
+        !host.over
     }
 
     /// Does the host keep to its part of the link, of which `others` hosts want one too?

@@ -43,13 +43,14 @@ impl Session {
     }
 
     fn send_once(&mut self, now: Instant, data: &[u8], label: &Label) -> bool {
-        let class = self.datagram_class(now, data.len(), label);
+        let host = self.schedule.hold_host(label.host);
+        let class = self.datagram_class(now, data.len(), label, host);
         if !self.has_way(class) {
             // It would be hours old when its carrier is back.
             self.outbox.dropped += 1;
+            self.schedule.hosts.release(host);
             return false;
         }
-        let host = self.schedule.hold_host(label.host);
         let compress = self.may_compress(label.compress);
         self.drop_stale(now, class, host, data.len());
         let queue = self.schedule.packets(class, host);
@@ -163,9 +164,9 @@ impl Session {
 
     /// The stream for a packet's class and host.
     pub(super) fn lane(&mut self, label: &Label) -> Option<StreamId> {
-        let class = self.schedule.known(label.class);
+        let (class, chosen_by) = (self.schedule.known(label.class), label.chosen_by);
         let host = self.schedule.hold_host(label.host);
-        if let Some(id) = self.lanes.get(&(class, host)) {
+        if let Some(id) = self.lanes.get(&(class, chosen_by, host)) {
             self.schedule.hosts.release(host);
             return Some(*id);
         }
@@ -174,10 +175,10 @@ impl Session {
             return self.lane(&Label { host: None, ..*label });
         }
         // Its place stays with the stream, and its number with the place.
-        let stream = Stream { host, class, opened: true, ..Stream::default() };
+        let stream = Stream { host, class, chosen_by, opened: true, ..Stream::default() };
         let id = self.open_stream(stream)?;
         self.make_lane(id, Carries::Packets);
-        self.lanes.insert((class, host), id);
+        self.lanes.insert((class, chosen_by, host), id);
         Some(id)
     }
 

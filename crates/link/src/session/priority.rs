@@ -11,7 +11,7 @@ use super::path::Path;
 use super::schedule::Turn;
 use super::state::Session;
 use crate::stream::{Carries, Queue, Stream};
-use crate::traffic::{ClassId, Label};
+use crate::traffic::{ChosenBy, ClassId, HostId, Label};
 use crate::wire::StreamId;
 
 /// A stream that has sent less than this since it was idle goes before the large ones.
@@ -33,11 +33,11 @@ const ANSWERED: Duration = Duration::from_millis(250);
 /// interactive data.
 const SHARED: Duration = Duration::from_millis(4);
 impl Session {
-    /// Sets the class of a stream, as the user of the link or one of its rules says.
-    pub fn set_class(&mut self, id: StreamId, class: ClassId) {
+    /// Sets the class of a stream, as the user of the link, one of its rules or its host says.
+    pub fn set_class(&mut self, id: StreamId, class: ClassId, chosen_by: ChosenBy) {
         let class = self.schedule.known(class);
         if let Some(s) = self.streams.get_mut(&id) {
-            s.class = class;
+            (s.class, s.chosen_by) = (class, chosen_by);
             if s.in_control && self.schedule.is_parted() {
                 self.control.move_to(control_class(s), id);
             }
@@ -45,10 +45,12 @@ impl Session {
     }
 
     /// Waits the stream in a class that it was in before? One of the class "normal" may have become
-    /// small or large meanwhile, and has its turn all the same.
+    /// small or large meanwhile, and a strict one that its host chose may wait in "normal". They
+    /// have their turn all the same.
     pub(super) fn is_moved(&self, id: StreamId, class: ClassId) -> bool {
-        let set = self.streams.get(&id).map_or(class, |s| s.class);
-        set != ClassId::NORMAL && set != class
+        let Some(s) = self.streams.get(&id) else { return false };
+        let may_be_normal = s.class == ClassId::NORMAL || is_claimed(s.class, s.chosen_by);
+        s.class != class && !may_be_normal
     }
 
     /// The class that was set.
@@ -84,23 +86,41 @@ impl Session {
         let level = level + s.send.unsent() + again;
         // Messages about chunks are never interactive: they go on as long as content does.
         let is_small = !s.has_more && s.carries != Carries::Messages && level <= quick;
-        let (class, host) = (s.class, s.host);
+        let (class, chosen_by, host) = (s.class, s.chosen_by, s.host);
         let rate = self.paths.active().pacer.rate();
-        match class == ClassId::NORMAL && is_small && self.schedule.is_quick(now, rate, host) {
-            true => ClassId::INTERACTIVE,
+        match is_claimed(class, chosen_by) {
+            true if self.schedule.is_quick(now, rate, host) => class,
+            true => ClassId::NORMAL,
+            false if class != ClassId::NORMAL || !is_small => class,
+            false if self.schedule.is_quick(now, rate, host) => ClassId::INTERACTIVE,
             false => class,
         }
     }
 
-    /// The class in which a datagram waits.
-    pub(super) fn datagram_class(&mut self, now: Instant, len: usize, label: &Label) -> ClassId {
+    /// The class in which a datagram of the host waits.
+    pub(super) fn datagram_class(
+        &mut self,
+        now: Instant,
+        len: usize,
+        label: &Label,
+        host: HostId,
+    ) -> ClassId {
         let class = self.schedule.known(label.class);
-        if class != ClassId::NORMAL {
+        let is_claimed = is_claimed(class, label.chosen_by);
+        if class != ClassId::NORMAL && !is_claimed {
             return class;
         }
-        let (quick, time) = (self.quick(), self.paths.active().rtt.smoothed().times(2));
-        let is_large = self.flows.is_large(now, label.flow, len as u64, quick, time);
-        if is_large { ClassId::NORMAL } else { ClassId::INTERACTIVE }
+        let rate = self.paths.active().pacer.rate();
+        let has_more = !self.schedule.is_quick(now, rate, host);
+        // How much a flow sends says nothing where its host says what it is.
+        let quick = if is_claimed { u64::MAX } else { self.quick() };
+        let time = self.paths.active().rtt.smoothed().times(2);
+        let flow = (label.flow, len as u64);
+        match self.flows.is_large(now, flow, quick, time, has_more) {
+            true => ClassId::NORMAL,
+            false if is_claimed => class,
+            false => ClassId::INTERACTIVE,
+        }
     }
 
     /// The stream has bytes and credit: it waits for its turn. `first`: it had the last turn and
@@ -186,6 +206,11 @@ impl Session {
     pub(crate) fn awaited_until(&self) -> Instant {
         self.awaited_until
     }
+}
+
+/// Is the class a strict one only because the host says so?
+fn is_claimed(class: ClassId, chosen_by: ChosenBy) -> bool {
+    class.is_strict() && chosen_by == ChosenBy::Host
 }
 
 /// The class in which a stream's control frames wait. What it says is waited for, as its first

@@ -275,9 +275,12 @@ impl Schedule {
 
     // ---- what waits ------------------------------------------------------------
 
-    /// Does the host keep to its part with what it sends as interactive?
+    /// Does the host keep to its part with what it sends in strict classes?
     pub fn is_quick(&mut self, now: Instant, rate: BitRate, host: HostId) -> bool {
-        let hosts = self.classes[ClassId::NORMAL.index()].ring.len();
+        // Nobody goes before control.
+        let others = &self.classes[ClassId::CONTROL.index() + 1..];
+        let waits = |class: &Class| class.ring.len() + usize::from(!class.small.is_empty());
+        let hosts = others.iter().map(waits).sum();
         self.hosts.is_quick(host, now, rate, hosts)
     }
 
@@ -400,10 +403,7 @@ impl Schedule {
     /// A turn was used for `bytes`.
     pub fn charge(&mut self, now: Instant, turn: Turn, host: HostId, bytes: u64) {
         self.charge_class(now, turn.class(), bytes);
-        self.hosts.on_sent(host, bytes);
-        if turn.class() == ClassId::INTERACTIVE {
-            self.hosts.on_sent_quickly(host, bytes);
-        }
+        self.hosts.on_sent(host, bytes, turn.class().is_strict());
         let most = MAX_DEBT * self.quantum;
         let queue = self.classes[turn.class().index()].queue(host);
         queue.deficit = (queue.deficit - bytes as i64).max(-most);

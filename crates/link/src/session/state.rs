@@ -27,7 +27,7 @@ use crate::ranges::RangeSet;
 use crate::rate::{RateMode, RateStatus};
 use crate::sent::{Fate, SentFrame};
 use crate::stream::Stream;
-use crate::traffic::{ClassConfig, ClassId, HostId};
+use crate::traffic::{ChosenBy, ClassConfig, ClassId, HostId};
 use crate::wire::{ResetReason, StreamId};
 
 /// Streams and datagrams with one peer.
@@ -66,7 +66,7 @@ pub struct Session {
     pub(super) outbox: Outbox,
     pub(super) inbox: Inbox,
     /// Our streams of packets, and how many there are of both sides.
-    pub(super) lanes: BTreeMap<(ClassId, HostId), StreamId>,
+    pub(super) lanes: BTreeMap<(ClassId, ChosenBy, HostId), StreamId>,
     pub(super) packet_streams: usize,
     /// What is known of headers in them.
     pub(super) lane_headers: LaneHeaders,

@@ -205,6 +205,7 @@ impl LinkCompression {
 
 #[cfg(test)]
 mod tests {
+    use link::session::ChosenBy;
     use link::wire::StreamId;
 
     use super::*;
@@ -213,6 +214,7 @@ mod tests {
     fn streams_that_are_reset_are_told_now_and_then_and_all_of_them_counted() {
         let kind = Kind {
             class: ClassId::NORMAL,
+            chosen_by: ChosenBy::Operator,
             host: Some([10, 1, 0, 2].into()),
             port: 80,
             from_here: true,
@@ -239,8 +241,15 @@ mod tests {
         let mut link = LinkCompression::default();
         for n in 0..5_000u32 {
             let host = Some(IpAddr::from((0x0a00_0000 + n).to_be_bytes()));
-            let class = ClassId::NORMAL;
-            let kind = Kind { class, host, port: 80, from_here: true, compress: true, scope: None };
+            let kind = Kind {
+                class: ClassId::NORMAL,
+                chosen_by: ChosenBy::Operator,
+                host,
+                port: 80,
+                from_here: true,
+                compress: true,
+                scope: None,
+            };
             let sent = u64::from(n);
             link.book(
                 &kind,

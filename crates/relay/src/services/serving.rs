@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use link::PeerId;
-use link::session::ClassId;
+use link::session::{ChosenBy, ClassId};
 use link::wire::{Origin, ResetReason, Target};
 use units::Instant;
 
@@ -245,11 +245,11 @@ impl Relay {
 
     /// What a flow sends leaves in another class from now on; it is told as of its own.
     pub fn send_in(&mut self, flow: FlowId, class: ClassId) {
-        self.with(flow, |session, stream| session.set_class(stream, class));
+        self.with(flow, |session, stream| session.set_class(stream, class, ChosenBy::Operator));
     }
 
     fn reclassify(&mut self, flow: FlowId, class: ClassId) {
         self.flows.set_class(flow, class);
-        self.with(flow, |session, stream| session.set_class(stream, class));
+        self.with(flow, |session, stream| session.set_class(stream, class, ChosenBy::Operator));
     }
 }

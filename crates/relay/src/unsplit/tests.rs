@@ -105,6 +105,29 @@ fn what_a_host_of_a_private_lan_asks_is_answered_without_allow() {
     }
 }
 
+/// L-ST-8 holds for packets, too: a scan from this node's own address is one whichever way it came.
+#[test]
+fn a_peer_that_opens_connections_by_packets_is_held_to_what_streams_may() {
+    let mut gateways = pair(|_| {});
+    let policy = gateways.sides[1].policies.of(PEER).cloned().expect("it has one");
+    let now = gateways.now;
+    gateways.sides[1].change_policy(now, PEER, Policy { connects: Some(10), ..policy });
+    let opening = |n: u16| {
+        let server = SocketAddr::from(([198, 51, (n >> 8) as u8, n as u8], 80));
+        syn((([10, 2, 0, 5], 4000)).into(), server, 5)
+    };
+    let passed: usize = (0..200).map(|n| gateways.sends(0, &opening(n)).len()).sum();
+    // 4 R at once, of which one client has a half, and R/10 a second: 200 take some seconds here.
+    assert!((20..40).contains(&passed), "{passed} of 200");
+    assert_eq!(gateways.sides[1].refused_connects(PEER), 200 - passed as u64);
+    // What belongs to connections that stand passes as before.
+    let question = udp("10.2.0.5", "198.51.100.7", [40_000, 53], 30);
+    assert_eq!(gateways.sends(0, &question), [question]);
+    let mut segment = opening(1);
+    segment[33] = 0x10;
+    assert_eq!(gateways.sends(0, &segment), [segment]);
+}
+
 /// The packet is refused at the near gateway: the sender gets "prohibited", which quotes it.
 fn check_refused(gateways: &mut Gateways, packet: &[u8]) {
     assert_eq!(gateways.sends(1, packet), Vec::<Vec<u8>>::new());

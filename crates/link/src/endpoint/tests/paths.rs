@@ -3,7 +3,9 @@
 
 use super::*;
 use crate::path::{CarrierId, CarrierName, CarrierNames};
-use crate::session::{Carry, ClassConfig, ClassId, Label, PathConfig, RateMode, RecvState};
+use crate::session::{
+    Carry, ChosenBy, ClassConfig, ClassId, Label, PathConfig, RateMode, RecvState,
+};
 use crate::wire::{Origin, ResetReason, StreamId, Target};
 
 const SHIP: usize = 0;
@@ -177,7 +179,7 @@ impl World {
         let now = self.now;
         let origin = Origin { client: None, target, dscp: 0 };
         let id = self.session(from).open(now, origin);
-        self.session(from).set_class(id.expect("there is room"), class);
+        self.session(from).set_class(id.expect("there is room"), class, ChosenBy::Operator);
         self.transfers.push(Transfer { from, id, total, ..Transfer::default() });
     }
 
@@ -790,7 +792,7 @@ fn a_class_that_waits_is_silent_and_holds_no_places() {
     for n in 0..2_000 {
         let origin = Origin { client: None, target: target(7), dscp: 0 };
         let id = w.session(SHIP).open(now, origin).expect("there is room");
-        w.session(SHIP).set_class(id, class);
+        w.session(SHIP).set_class(id, class, ChosenBy::Operator);
         // Also one whose host has sent something before it gave up.
         let has_sent = n % 2 == 1;
         if has_sent {

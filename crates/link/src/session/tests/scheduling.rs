@@ -108,7 +108,7 @@ fn what_is_set_into_bulk_while_it_waits_goes_behind_what_comes_later() {
             let id = w.sides[0].open(w.now, origin()).unwrap();
             feeder.left.insert(id, (0, 500));
             feeder.feed(w.now, &mut w.sides[0]);
-            w.sides[0].set_class(id, ClassId::BULK);
+            w.sides[0].set_class(id, ClassId::BULK, ChosenBy::Operator);
             id
         })
         .collect();
@@ -131,22 +131,31 @@ fn what_is_set_into_bulk_while_it_waits_goes_behind_what_comes_later() {
 /// Sends datagrams of `class` at `share` of the link for a minute beside a transfer; answers
 /// the shares of the link that both then have, headers of the link included.
 fn beside_tcp(share: f64, class: ClassId, config: LinkConfig) -> (f64, f64) {
+    datagrams_beside_tcp(share, |_| Label { class, flow: 5, ..Label::default() }, config)
+}
+
+/// The same with a label for each.
+fn datagrams_beside_tcp(
+    share: f64,
+    label: impl Fn(u32) -> Label,
+    config: LinkConfig,
+) -> (f64, f64) {
     let rate = config.send_rate;
     let mut w = World::new(32, CLEAN, config);
     let id = w.sides[0].open(w.now, origin()).unwrap();
     let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
     feeder.left.insert(id, FOREVER);
-    let label = Label { class, flow: 5, ..Label::default() };
     let size = 1000 + 3 + SEALING + 28;
     let gap = rate.time_for(ByteCount((size as f64 / share) as u64));
-    let (mut next, mut arrived, mut got) = (w.now, 0u64, 0);
+    let (mut next, mut sent, mut arrived, mut got) = (w.now, 0, 0u64, 0);
     for second in 0..70 {
         if second == 10 {
             (arrived, got) = (0, drain.got[&id]);
         }
         w.run(Duration::from_secs(1), |w| {
             while next <= w.now {
-                w.sides[0].send_datagram(w.now, &[9; 1000], &label);
+                w.sides[0].send_datagram(w.now, &[9; 1000], &label(sent));
+                sent += 1;
                 next += gap;
             }
             feeder.feed(w.now, &mut w.sides[0]);
@@ -176,6 +185,49 @@ fn a_udp_stream_with_a_share_of_40_percent_keeps_it_beside_tcp() {
     let (udp, tcp) = beside_tcp(0.2, video, config);
     println!("offered 20 %: UDP has {udp:.3}, TCP {tcp:.3}");
     assert!(udp > 0.197 && tcp > 0.77, "what UDP leaves is TCP's: {udp} {tcp}");
+}
+
+/// L-OR-6, R-QOS: code points are the hosts' own word. A host has what it asks for by them while it keeps
+/// to its part; a rule of the operator's counts without bound.
+#[test]
+fn a_host_that_calls_all_that_it_sends_urgent_leaves_another_its_part() {
+    use ChosenBy::{Host, Operator};
+    for (class, chosen_by, least, most) in [
+        (ClassId::INTERACTIVE, Host, 0.42, 0.58),
+        (ClassId::CONTROL, Host, 0.42, 0.58),
+        (ClassId::INTERACTIVE, Operator, 0.0, 0.1),
+    ] {
+        let mut w = World::new(34, CLEAN, at(BitRate::from_mbps(2), 500));
+        let (mut feeder, mut drain) = (Feeder::default(), Drain::default());
+        let ids = [1, 2].map(|host| w.sides[0].open(w.now, from_host(host)).unwrap());
+        w.sides[0].set_class(ids[0], class, chosen_by);
+        feeder.left.extend(ids.map(|id| (id, FOREVER)));
+        run(&mut w, &mut feeder, &mut drain, Duration::from_secs(10));
+        let got = run(&mut w, &mut feeder, &mut drain, Duration::from_secs(30));
+        let share = 1.0 - got[0] as f64 / got.iter().sum::<u64>() as f64;
+        assert!((least..=most).contains(&share), "{class:?} by {chosen_by:?}: {got:?}");
+    }
+}
+
+/// L-OR-6: the same in packets, which may be of a new flow each.
+#[test]
+fn a_host_whose_packets_are_all_urgent_or_of_new_flows_leaves_another_its_part() {
+    let host = Some("10.1.0.77".parse().unwrap());
+    let claimed =
+        Label { class: ClassId::INTERACTIVE, chosen_by: ChosenBy::Host, host, ..Label::default() };
+    for share in [0.9, 1.5] {
+        for fresh in [false, true] {
+            let label = |n: u32| match fresh {
+                true => Label { flow: n.wrapping_mul(2_654_435_761), host, ..Label::default() },
+                false => claimed,
+            };
+            let (udp, tcp) = datagrams_beside_tcp(share, label, at(BitRate::from_mbps(2), 500));
+            assert!(udp > 0.4 && tcp > 0.42, "{share}, {fresh}: UDP has {udp:.3}, TCP {tcp:.3}");
+        }
+    }
+    // Somebody's call is within its part.
+    let (udp, tcp) = datagrams_beside_tcp(0.3, |_| claimed, at(BitRate::from_mbps(2), 500));
+    assert!(udp > 0.297 && tcp > 0.65, "UDP has {udp:.3}, TCP {tcp:.3}");
 }
 
 #[test]
