@@ -114,7 +114,7 @@ fn a_peer_that_opens_connections_by_packets_is_held_to_what_streams_may() {
     gateways.sides[1].change_policy(now, PEER, Policy { connects: Some(10), ..policy });
     let opening = |n: u16| {
         let server = SocketAddr::from(([198, 51, (n >> 8) as u8, n as u8], 80));
-        syn((([10, 2, 0, 5], 4000)).into(), server, 5)
+        syn(([10, 2, 0, 5], 4000).into(), server, 5)
     };
     let passed: usize = (0..200).map(|n| gateways.sends(0, &opening(n)).len()).sum();
     // 4 R at once, of which one client has a half, and R/10 a second: 200 take some seconds here.
