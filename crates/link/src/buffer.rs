@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::numbers::Numbers;
 use crate::ranges::RangeSet;
 
 /// Bytes of one block: large enough that a 64 kB read spans few, small enough
@@ -204,13 +205,13 @@ pub(crate) struct SendBuffer {
     /// All below is confirmed and gone.
     acked_to: u64,
     /// Confirmed pieces above `acked_to`.
-    acked: RangeSet,
+    acked: Numbers,
     /// The next byte that was never sent.
     next: u64,
     /// The end of what was written.
     end: u64,
     /// Sent, deemed lost, to be sent again.
-    lost: RangeSet,
+    lost: Numbers,
 }
 
 impl SendBuffer {
@@ -295,7 +296,7 @@ impl SendBuffer {
         }
         self.lost.insert(range.clone());
         for r in self.acked.overlapping(&range) {
-            self.lost.remove(r.clone());
+            self.lost.remove(r);
         }
     }
 

@@ -60,6 +60,7 @@ impl RangeSet {
     }
 
     /// Takes `gone` out of the set.
+    #[cfg(test)]
     pub fn remove(&mut self, gone: Range<u64>) {
         if gone.start >= gone.end {
             return;
@@ -98,6 +99,7 @@ impl RangeSet {
     }
 
     /// Takes at most `max` members from the low end, as one range.
+    #[cfg(test)]
     pub fn pop_first(&mut self, max: u64) -> Option<Range<u64>> {
         let r = self.ranges.front_mut()?;
         let end = r.end.min(r.start.saturating_add(max));
@@ -160,6 +162,7 @@ impl RangeSet {
     }
 
     /// No members?
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
