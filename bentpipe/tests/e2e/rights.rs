@@ -138,7 +138,11 @@ fn the_threads_of_a_gateway_that_calls_have_no_right_more() {
         let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
         tasks.filter_map(|task| name(task.unwrap())).collect::<Vec<_>>()
     };
-    assert!(names().iter().any(|name| name == "ledger\n"), "{:?}", names());
+    // A thread takes its name when it runs for the first time.
+    wait_for("the thread that writes the books", || match names() {
+        names if names.iter().any(|name| name == "ledger\n") => Ok(()),
+        names => Err(format!("there are {names:?}")),
+    });
     check_rights(&world.a, 0);
     let listener = listen(&world.server, SERVER);
     check_echo(&world.client, &listener);

@@ -20,8 +20,8 @@
 //! only shares what the limits of the peer allow.
 //!
 //! What is beyond the limits waits until there is room: a burst is a flood only if it goes on.
-//! A packet that opens a connection outside of streams counts as one that no server answered.
-//! Beyond the limits it is dropped: its host sends it again.
+//! A packet that opens a connection outside of streams counts as one that no server answered,
+//! until an answer passes. Beyond the limits it is dropped: its host sends it again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -256,8 +256,8 @@ impl Connects {
         true
     }
 
-    /// May a packet of the peer's pass that opens a connection? None is waited for, so that it
-    /// counts as one that no server answered.
+    /// May a packet of the peer's pass that opens a connection? It counts as one that no server
+    /// answered, until [`Connects::on_answered`].
     pub fn takes_packet(
         &mut self,
         now: Instant,
@@ -265,13 +265,27 @@ impl Connects {
         to: IpAddr,
         client: IpAddr,
     ) -> bool {
-        let (to, client) = (Destination::Address(to.to_canonical()), Some(client));
+        let (to, client) = (Destination::Address(to.to_canonical()), Some(client.to_canonical()));
         let takes = self.admit(now, (peer, rate), to.clone(), client);
         match takes {
             true => self.settle(peer, &to, client, false),
             false => self.refuse(peer),
         }
         takes
+    }
+
+    /// A packet is on its way to the peer that answers one that opened a connection.
+    pub fn on_answered(&mut self, peer: PeerId, server: IpAddr, client: IpAddr) {
+        let Some(of) = self.peers.get_mut(&peer) else { return };
+        let to = Destination::Address(server.to_canonical());
+        let accounts = [
+            Some(&mut of.whole),
+            of.clients.by.get_mut(&Some(client.to_canonical())),
+            of.destinations.by.get_mut(&to),
+        ];
+        for account in accounts.into_iter().flatten() {
+            account.unanswered.millionths = account.unanswered.millionths.saturating_sub(ONE);
+        }
     }
 
     /// The name that a connection goes to is at `to`, which counts from here on: many names may

@@ -7,7 +7,7 @@ use link::PeerId;
 use link::session::{ClassId, Label};
 use link::wire::{Origin, Target};
 use squeeze::dedup::Scope;
-use units::{IpPrefix, embedded_v4};
+use units::{IpPrefix, embedded_v4, local_nat64_v4};
 
 use crate::classify::{self, Rule, Share};
 use crate::connects;
@@ -76,6 +76,13 @@ impl Policy {
         let addr = addr.to_canonical();
         let listed = |list: &[IpPrefix]| is_in(list, addr);
         if listed(&self.deny) || never(addr) {
+            return false;
+        }
+        // Where the address begins in that of a NAT64 of one's own is not known, so that `allow`
+        // says nothing of it.
+        if let IpAddr::V6(v6) = addr
+            && local_nat64_v4(v6).any(|inner| is_in(&self.deny, inner.into()))
+        {
             return false;
         }
         // A NAT64, or the end of a tunnel, leads to the IPv4 address, whoever runs it.

@@ -79,6 +79,9 @@ impl Relay {
             return Verdict::Dropped;
         }
         self.accounts.on_packet_sent(peer, host, packet.len());
+        if Upper::of(packet).is_some_and(|upper| upper.accepts_tcp(packet)) {
+            self.connects.on_answered(peer, p.source, p.destination);
+        }
         if !policy.permits(p.source, &self.own) {
             self.tracking.on_sent(now, peer, packet);
         }
@@ -138,7 +141,7 @@ impl Relay {
                 let why = match (owners.owned(peer, p.source), may_pass) {
                     (Some(prefix), true) => {
                         let limit = (peer, policy.connects());
-                        if p.opens(bytes).is_some()
+                        if Upper::of(bytes).is_some_and(|upper| upper.opens_tcp(bytes))
                             && !connects.takes_packet(now, limit, p.destination, p.source)
                         {
                             return;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-use units::{IpPrefix, ParsePrefixError, embedded_v4};
+use units::{IpPrefix, ParsePrefixError, embedded_v4, local_nat64_v4};
 
 /// Addresses of a name that are told.
 pub const MAX_ADDRESSES: usize = 64;
@@ -192,7 +192,7 @@ impl Denied {
     /// Is this address one of them, or does it lead to one, as that of a NAT64 does?
     pub fn holds(&self, addr: IpAddr) -> bool {
         let inner = match addr {
-            IpAddr::V6(v6) => Some(embedded_v4(v6).map(IpAddr::from)),
+            IpAddr::V6(v6) => Some(embedded_v4(v6).chain(local_nat64_v4(v6)).map(IpAddr::from)),
             IpAddr::V4(_) => None,
         };
         let mut all = std::iter::once(addr).chain(inner.into_iter().flatten());

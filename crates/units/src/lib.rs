@@ -18,7 +18,7 @@ pub mod varint;
 
 pub use checksum::internet_sum;
 pub use prefix::{IpPrefix, ParsePrefixError};
-pub use private::{embedded_v4, is_private};
+pub use private::{embedded_v4, is_private, local_nat64_v4};
 pub use rate::{BitRate, ByteCount, ParseUnitError, Ratio};
 pub use rng::Rng;
 pub use shares::{HostShares, Shares, host_in_network, one_host};

@@ -45,9 +45,7 @@ fn is_local_nat64(v6: Ipv6Addr) -> bool {
 /// `::/96` (RFC 4291) but for the loopback and the unspecified address, `::ffff:0:0:0/96`
 /// (RFC 2765), NAT64's `64:ff9b::/96` (RFC 6052), 6to4's `2002::/16` (RFC 3056) and ISATAP's
 /// interface identifiers (RFC 5214) hold one; Teredo's `2001::/32` (RFC 4380) holds its server's,
-/// and its client's with all bits inverted. In a NAT64 of one's own, `64:ff9b:1::/48` (RFC 8215),
-/// only its operator knows where the address begins: all four places that RFC 6052, section 2.2,
-/// has for prefixes of 48 bits or more are read. In `0.0.0.0/8` there is nobody.
+/// and its client's with all bits inverted.
 pub fn embedded_v4(v6: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     const IPV4_TRANSLATED: u128 = 0xffff_0000;
     const NAT64: u128 = 0x64_ff9b << 64;
@@ -61,22 +59,28 @@ pub fn embedded_v4(v6: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         _ => is_isatap,
     };
     let is_teredo = bits >> 96 == 0x2001_0000;
-    let of_local_nat64 = [
-        (bits >> 64 & 0xffff) << 16 | bits >> 40 & 0xffff,
-        (bits >> 64 & 0xff) << 24 | bits >> 32 & 0xff_ffff,
-        bits >> 24 & 0xffff_ffff,
-        bits & 0xffff_ffff,
-    ];
-    let of_local_nat64 =
-        of_local_nat64.into_iter().filter(move |v4| is_local_nat64(v6) && *v4 >> 24 > 0);
     let all = [
         last.then(|| at(0)),
         (bits >> 112 == 0x2002).then(|| at(80)),
         is_teredo.then(|| at(64)),
         is_teredo.then(|| Ipv4Addr::from_bits(!at(0).to_bits())),
     ];
-    let of_local_nat64 = of_local_nat64.map(|v4| Ipv4Addr::from_bits(v4 as u32));
-    all.into_iter().flatten().chain(of_local_nat64)
+    all.into_iter().flatten()
+}
+
+/// The IPv4 addresses that an address of a NAT64 of one's own, `64:ff9b:1::/48` (RFC 8215), may
+/// lead to. Only its operator knows where they begin: all four places that RFC 6052, section 2.2,
+/// has for prefixes of 48 bits or more are read.
+pub fn local_nat64_v4(v6: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+    let bits = v6.to_bits();
+    let all = [
+        (bits >> 64 & 0xffff) << 16 | bits >> 40 & 0xffff,
+        (bits >> 64 & 0xff) << 24 | bits >> 32 & 0xff_ffff,
+        bits >> 24 & 0xffff_ffff,
+        bits & 0xffff_ffff,
+    ];
+    let all = all.into_iter().filter(move |_| is_local_nat64(v6));
+    all.map(|v4| Ipv4Addr::from_bits(v4 as u32))
 }
 
 #[cfg(test)]
@@ -139,12 +143,7 @@ mod tests {
             ("2001:db8::1", &[][..]),
             ("::", &[]),
             ("::1", &[]),
-            // With prefixes of 96, 48, 56 and 64 bits.
-            ("64:ff9b:1::10.0.0.1", &["10.0.0.1"]),
-            ("64:ff9b:1:a00:0:100::", &["10.0.0.1"]),
-            ("64:ff9b:1:a:0:1::", &["10.0.0.1"]),
-            ("64:ff9b:1:0:a:0:100:0", &["10.0.0.1", "1.0.0.0"]),
-            ("64:ff9b:1::", &[]),
+            ("64:ff9b:1::10.0.0.1", &[]),
             ("::10.0.0.1", &["10.0.0.1"]),
             ("::ffff:0:10.0.0.1", &["10.0.0.1"]),
             ("64:ff9b::10.0.0.1", &["10.0.0.1"]),
@@ -157,5 +156,19 @@ mod tests {
             let found: Vec<_> = embedded_v4(v6.parse().unwrap()).map(|v4| v4.to_string()).collect();
             assert_eq!(found, held, "{v6}");
         }
+    }
+
+    #[test]
+    fn the_addresses_of_a_nat64_of_ones_own_are_read_wherever_its_prefix_ends() {
+        for v6 in [
+            "64:ff9b:1:a00:0:100::",
+            "64:ff9b:1:a:0:1::",
+            "64:ff9b:1:0:a:0:100:0",
+            "64:ff9b:1:ffff:ffff:ffff:10.0.0.1",
+        ] {
+            let v4 = Ipv4Addr::new(10, 0, 0, 1);
+            assert!(local_nat64_v4(v6.parse().unwrap()).any(|found| found == v4), "{v6}");
+        }
+        assert_eq!(local_nat64_v4("64:ff9b:2::10.0.0.1".parse().unwrap()).next(), None);
     }
 }

@@ -31,6 +31,9 @@ impl StreamCodec {
     }
 }
 
+/// Less room than this is none: a short block and its head might not fit.
+const LEAST_ROOM: u64 = 1024;
+
 impl Session {
     /// How streams are compressed; `None` until the peer's parameters are known.
     pub fn codec(&self) -> Option<StreamCodec> {
@@ -52,6 +55,8 @@ impl Session {
     pub fn writable_for_codec(&mut self, id: StreamId, as_they_are: bool) -> u64 {
         let cap = self.unsent_cap_of(id);
         let low = if as_they_are { cap - cap / 4 } else { self.low_water() };
+        // What is said to have room has enough for a block.
+        let low = low.min(cap.saturating_sub(LEAST_ROOM));
         let told = self.told;
         match self.streams.get_mut(&id) {
             Some(s) if !s.local_end && s.reset_in.is_none() => {

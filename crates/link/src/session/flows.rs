@@ -33,21 +33,20 @@ impl Flows {
 
     /// A flow has `len` bytes more to send: is it too large to be interactive? It may have sent
     /// `quick` bytes at once, and as many again in each `time`, which is two round trips.
-    /// `has_more`: its host has sent more than its part in flows that were not.
     pub fn is_large(
         &mut self,
         now: Instant,
-        (flow, len): (u32, u64),
+        flow: u32,
+        len: u64,
         quick: u64,
         time: Duration,
-        has_more: bool,
     ) -> bool {
         let flow = self.get(flow);
         let calm = now.since(flow.last) >= CALM.max(time);
         flow.last = now;
         let level = flow.recent.level(now, quick, time);
         flow.recent.add(len);
-        flow.large = flow.large && !calm || level.saturating_add(len) > quick || has_more;
+        flow.large = flow.large && !calm || level + len > quick;
         flow.large
     }
 }

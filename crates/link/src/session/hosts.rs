@@ -28,7 +28,7 @@ pub(crate) struct Hosts {
     hosts: Vec<Host>,
     by_address: BTreeMap<IpAddr, HostId>,
     free: Vec<HostId>,
-    /// Hosts that nothing names and that have sent lately, the one that was named last behind.
+    /// Hosts that nothing names, the one that was named last behind.
     idle: VecDeque<HostId>,
 }
 
@@ -94,17 +94,17 @@ impl Hosts {
             return;
         }
         host.uses -= 1;
-        match (host.uses, host.recent.max(host.quick)) {
-            (0, 0) => self.forget(id),
-            (0, _) => {
-                self.idle.push_back(id);
-                if self.idle.len() > MOST_IDLE
-                    && let Some(first) = self.idle.pop_front()
-                {
-                    self.forget(first);
-                }
+        if host.uses > 0 {
+            return;
+        }
+        self.idle.push_back(id);
+        if self.idle.len() > MOST_IDLE {
+            // One that keeps to its part is not missed.
+            let of = |id: &HostId| self.hosts[id.index()].quick < QUICK / 2;
+            let first = self.idle.iter().position(of).unwrap_or_default();
+            if let Some(id) = self.idle.remove(first) {
+                self.forget(id);
             }
-            _ => {}
         }
     }
 
@@ -125,15 +125,13 @@ impl Hosts {
     pub fn on_sent(&mut self, id: HostId, bytes: u64, first: bool) {
         let host = &mut self.hosts[id.index()];
         host.recent = host.recent.saturating_add(bytes);
-        // One that went first with more than its part has not that and a part behind as well.
-        if first || host.over {
-            host.quick = host.quick.saturating_add(bytes).min(2 * QUICK);
+        if first {
+            host.quick = host.quick.saturating_add(bytes);
         }
     }
 
     /// Does what the host sends in strict classes keep to its part of the link? Many small streams
-    /// of one host are none. One that does not keep to it has to owe less by half again, so that
-    /// its packets change class, and overtake each other, seldom.
+    /// of one host are none.
     pub fn is_quick(&mut self, id: HostId, now: Instant, rate: BitRate, others: usize) -> bool {
         let host = &mut self.hosts[id.index()];
         let part = rate.bytes_in(now.since(host.quick_at)).0 / (others as u64 + 1);
@@ -141,7 +139,15 @@ impl Hosts {
             host.quick = host.quick.saturating_sub(part);
             host.quick_at = now;
         }
-        host.over = host.quick >= if host.over { QUICK / 2 } else { QUICK };
+        host.quick < QUICK
+    }
+
+    /// The same for packets, which overtake each other where they change class: one that did not
+    /// keep to its part has to owe less by half before it does again.
+    pub fn stays_quick(&mut self, id: HostId, now: Instant, rate: BitRate, others: usize) -> bool {
+        let is_quick = self.is_quick(id, now, rate, others);
+        let host = &mut self.hosts[id.index()];
+        host.over = !is_quick || host.over && host.quick >= QUICK / 2;
         !host.over
     }
 
@@ -160,6 +166,8 @@ impl Hosts {
 
 #[cfg(test)]
 mod tests {
+    use units::Duration;
+
     use super::*;
 
     #[test]
@@ -170,10 +178,29 @@ mod tests {
         assert!(a != b && a == hosts.hold(at(1)) && a != HostId::default());
         hosts.release(a);
         assert_eq!(hosts.hold(Some("::ffff:10.0.0.1".parse().unwrap())), a);
+        hosts.on_sent(a, 2 * QUICK, true);
         for _ in 0..2 {
             hosts.release(a);
         }
-        assert_eq!(hosts.hold(at(3)), a, "its place is free again");
+        let now = Instant::from_nanos(1);
+        let rate = BitRate::from_kbps(8);
+        assert_eq!(hosts.hold(at(1)), a, "it is remembered");
+        assert!(!hosts.is_quick(a, now, rate, 0), "with what it sent");
+        hosts.release(a);
+        for n in 100..100 + MOST_IDLE as u32 {
+            let id = hosts.hold(at(n));
+            assert_ne!(id, a, "those who owe nothing go first");
+            hosts.release(id);
+        }
+        assert!(hosts.idle.len() == MOST_IDLE && hosts.by_address.len() == MOST_IDLE + 1);
+        let again = now + Duration::from_secs(100);
+        assert!(hosts.hold(at(1)) == a && hosts.is_quick(a, again, rate, 0), "it has paid");
+        hosts.release(a);
+        for n in 1_000..1_000 + 2 * MOST_IDLE as u32 {
+            let id = hosts.hold(at(n));
+            hosts.release(id);
+        }
+        assert!(!hosts.by_address.contains_key(&at(1).unwrap()), "one of so many");
         for n in 4..20_000 {
             let id = hosts.hold(at(n));
             assert!(id.index() < MAX);

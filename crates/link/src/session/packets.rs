@@ -11,7 +11,7 @@ use units::{BitRate, Duration, Instant};
 use super::state::Session;
 use crate::datagram::{MAX_DATAGRAM, Waiting};
 use crate::stream::{Carries, Delivery, Stream};
-use crate::traffic::{Carry, ClassId, Compress, HostId, Label};
+use crate::traffic::{Carry, ChosenBy, ClassId, Compress, HostId, Label};
 use crate::wire::{ResetReason, StreamId};
 
 /// Streams of packets that a session opens, one for each class and LAN host; what comes
@@ -164,7 +164,8 @@ impl Session {
 
     /// The stream for a packet's class and host.
     pub(super) fn lane(&mut self, label: &Label) -> Option<StreamId> {
-        let (class, chosen_by) = (self.schedule.known(label.class), label.chosen_by);
+        let class = self.schedule.known(label.class);
+        let chosen_by = if class.is_strict() { label.chosen_by } else { ChosenBy::Operator };
         let host = self.schedule.hold_host(label.host);
         if let Some(id) = self.lanes.get(&(class, chosen_by, host)) {
             self.schedule.hosts.release(host);

@@ -111,16 +111,13 @@ impl Session {
             return class;
         }
         let rate = self.paths.active().pacer.rate();
-        let has_more = !self.schedule.is_quick(now, rate, host);
-        // How much a flow sends says nothing where its host says what it is.
-        let quick = if is_claimed { u64::MAX } else { self.quick() };
-        let time = self.paths.active().rtt.smoothed().times(2);
-        let flow = (label.flow, len as u64);
-        match self.flows.is_large(now, flow, quick, time, has_more) {
-            true => ClassId::NORMAL,
-            false if is_claimed => class,
-            false => ClassId::INTERACTIVE,
+        let keeps_to_its_part = self.schedule.stays_quick(now, rate, host);
+        if is_claimed {
+            return if keeps_to_its_part { class } else { ClassId::NORMAL };
         }
+        let (quick, time) = (self.quick(), self.paths.active().rtt.smoothed().times(2));
+        let is_large = self.flows.is_large(now, label.flow, len as u64, quick, time);
+        if is_large || !keeps_to_its_part { ClassId::NORMAL } else { ClassId::INTERACTIVE }
     }
 
     /// The stream has bytes and credit: it waits for its turn. `first`: it had the last turn and

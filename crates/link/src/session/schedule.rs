@@ -277,11 +277,22 @@ impl Schedule {
 
     /// Does the host keep to its part with what it sends in strict classes?
     pub fn is_quick(&mut self, now: Instant, rate: BitRate, host: HostId) -> bool {
+        let others = self.others();
+        self.hosts.is_quick(host, now, rate, others)
+    }
+
+    /// The same for packets.
+    pub fn stays_quick(&mut self, now: Instant, rate: BitRate, host: HostId) -> bool {
+        let others = self.others();
+        self.hosts.stays_quick(host, now, rate, others)
+    }
+
+    /// Hosts that want a part of the link.
+    fn others(&self) -> usize {
         // Nobody goes before control.
         let others = &self.classes[ClassId::CONTROL.index() + 1..];
         let waits = |class: &Class| class.ring.len() + usize::from(!class.small.is_empty());
-        let hosts = others.iter().map(waits).sum();
-        self.hosts.is_quick(host, now, rate, hosts)
+        others.iter().map(waits).sum()
     }
 
     /// A stream has bytes to be sent again.
@@ -303,8 +314,8 @@ impl Schedule {
         small: bool,
         first: bool,
     ) {
-        let hosts = self.classes[class.index()].ring.len();
-        let light = small && self.hosts.is_light(host, now, rate, hosts);
+        let others = self.others();
+        let light = small && self.hosts.is_light(host, now, rate, others);
         self.entries += 1;
         let class = self.wake(class);
         match (light, first) {

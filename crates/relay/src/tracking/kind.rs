@@ -20,6 +20,8 @@ const DESTINATION_OPTIONS: u8 = 60;
 /// Extension headers beyond these are not looked through.
 const MOST_EXTENSIONS: usize = 8;
 /// TCP's flags.
+/// Where a TCP header has its flags.
+const FLAGS: usize = 13;
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
@@ -127,6 +129,24 @@ impl Upper {
         }
         let (source, destination) = (address(8)?, address(24)?);
         Some(Upper { source, destination, protocol, at, later_fragment })
+    }
+
+    /// Does the packet open a TCP connection? One whose flags cannot be seen, because they are in
+    /// another fragment or behind more headers than are read, might.
+    pub fn opens_tcp(&self, bytes: &[u8]) -> bool {
+        let is_hidden = matches!(
+            self.protocol,
+            HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | AUTHENTICATION | FRAGMENT
+        );
+        let flags = self.payload(bytes).get(FLAGS).map(|flags| flags & (SYN | ACK));
+        let is_tcp = self.protocol == TCP && !self.later_fragment;
+        is_hidden && !self.later_fragment || is_tcp && flags.is_none_or(|flags| flags == SYN)
+    }
+
+    /// Is the packet the answer to one that opened a TCP connection?
+    pub fn accepts_tcp(&self, bytes: &[u8]) -> bool {
+        let flags = self.payload(bytes).get(FLAGS).map(|flags| flags & (SYN | ACK));
+        self.protocol == TCP && !self.later_fragment && flags == Some(SYN | ACK)
     }
 
     /// The bytes behind the IP headers.

@@ -120,12 +120,42 @@ fn a_peer_that_opens_connections_by_packets_is_held_to_what_streams_may() {
     // 4 R at once, of which one client has a half, and R/10 a second: 200 take some seconds here.
     assert!((20..40).contains(&passed), "{passed} of 200");
     assert_eq!(gateways.sides[1].refused_connects(PEER), 200 - passed as u64);
+    // Nor does one pass whose flags are behind another header, or in another fragment.
+    let hidden = plain("fd02::5".parse().unwrap(), "2001:db8::7".parse().unwrap(), 60, &{
+        let tcp = &syn("[fd02::5]:4000".parse().unwrap(), "[2001:db8::7]:80".parse().unwrap(), 5);
+        [&[6, 0, 1, 4, 0, 0, 0, 0][..], &tcp[40..]].concat()
+    });
+    let mut cut = opening(3);
+    (cut[2], cut[3], cut[6]) = (0, 28, 0x20);
+    cut.truncate(28);
+    for packet in [hidden, cut] {
+        let passed = (0..60).filter(|_| !gateways.sends(0, &packet).is_empty()).count();
+        assert!(passed < 20, "{passed} of 60");
+    }
     // What belongs to connections that stand passes as before.
     let question = udp("10.2.0.5", "198.51.100.7", [40_000, 53], 30);
     assert_eq!(gateways.sends(0, &question), [question]);
     let mut segment = opening(1);
     segment[33] = 0x10;
     assert_eq!(gateways.sends(0, &segment), [segment]);
+}
+
+#[test]
+fn connections_by_packets_that_servers_answer_are_not_held_up() {
+    let mut gateways = pair(|_| {});
+    let policy = gateways.sides[1].policies.of(PEER).cloned().expect("it has one");
+    let now = gateways.now;
+    gateways.sides[1].change_policy(now, PEER, Policy { connects: Some(10), ..policy });
+    let (client, server) = ("10.2.0.5:4000", "198.51.100.7:80");
+    let [client, server]: [SocketAddr; 2] = [client, server].map(|a| a.parse().unwrap());
+    for _ in 0..60 {
+        let opening = syn(client, server, 5);
+        assert_eq!(gateways.sends(0, &opening), [opening]);
+        let mut answer = syn(server, client, 5);
+        answer[33] = 0x12;
+        assert_eq!(gateways.sends(1, &answer).len(), 1);
+        gateways.pass(Duration::from_millis(200));
+    }
 }
 
 /// The packet is refused at the near gateway: the sender gets "prohibited", which quotes it.

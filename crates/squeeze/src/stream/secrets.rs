@@ -48,7 +48,11 @@ fn begins_a_request(first: &[u8]) -> bool {
         _ if method == 0 || method > METHOD => false,
         [] | [b' '] => true,
         // The target is a path, `*`, or a URL of HTTP (RFC 9112, 3.2).
-        [b' ', b'/' | b'*' | b'h' | b'H', ..] => true,
+        [b' ', b'/' | b'*', ..] => true,
+        [b' ', ref target @ ..] => {
+            let n = target.len().min(4);
+            target[..n].eq_ignore_ascii_case(&b"http"[..n])
+        }
         _ => false,
     };
     of_another_method || METHODS.iter().any(|m| first.starts_with(&m[..m.len().min(first.len())]))
@@ -189,6 +193,7 @@ mod tests {
             (b"SUBSCRIBE /e HTTP/1.1\r\nHost: a\r\nCookie: 1\r\n\r\n", true),
             (b"M-SEARCH * HTTP/1.1\r\nHost: a\r\nAuthorization: 1\r\n\r\n", true),
             (b"MKCALENDAR http://a/c HTTP/1.1\r\nCookie: 1\r\n\r\n", true),
+            (b"EHLO host.example\r\nCookie: a\r\n", false),
             (b"EHLO ship\r\nAUTH PLAIN:\r\nCookie: a\r\n", false),
             (b"LONGERTHANANYMETHODIS /e\r\nCookie: a\r\n", false),
             (b"\x16\x03\x01\x02\x00\x01\ncookie: a\n", false),
