@@ -190,9 +190,9 @@ fn a_udp_stream_with_a_share_of_40_percent_keeps_it_beside_tcp() {
     assert!(udp > 0.197 && tcp > 0.77, "what UDP leaves is TCP's: {udp} {tcp}");
 }
 
-/// L-OR-6, R-QOS: code points are the hosts' own word. A host has what it asks for by them while it keeps
-/// to its part, and shares what is left: of two, one has at most three quarters. A rule of the
-/// operator's counts without bound.
+/// L-OR-6, R-QOS: code points are the hosts' own word. A host has what it asks for by them while it
+/// keeps to its part, and shares what is left: of two, one has at most three quarters. A rule of
+/// the operator's counts without bound.
 #[test]
 fn a_host_that_calls_all_that_it_sends_urgent_leaves_another_its_part() {
     use ChosenBy::{Host, Operator};
