@@ -314,8 +314,10 @@ impl Schedule {
         small: bool,
         first: bool,
     ) {
-        let others = self.others();
-        let light = small && self.hosts.is_light(host, now, rate, others);
+        // What went first is paid back at the same rate as what goes behind.
+        let shared = if class.is_strict() { ClassId::NORMAL } else { class };
+        let hosts = self.classes[shared.index()].ring.len();
+        let light = small && self.hosts.is_light(host, now, rate, hosts);
         self.entries += 1;
         let class = self.wake(class);
         match (light, first) {
