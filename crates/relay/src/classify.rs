@@ -57,17 +57,17 @@ impl Rule {
     }
 }
 
-/// The class of what has these `facts`: that of the first rule that matches and names one.
+/// The class of what has these `facts`.
 pub fn class(rules: &[Rule], facts: &Facts) -> ClassId {
-    let class = rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.class);
-    class.unwrap_or_else(|| by_dscp(facts.dscp))
+    chosen(rules, facts).0
 }
 
-/// Who chose it.
-pub fn chosen_by(rules: &[Rule], facts: &Facts) -> ChosenBy {
-    match rules.iter().any(|rule| rule.class.is_some() && rule.matches(facts)) {
-        true => ChosenBy::Operator,
-        false => ChosenBy::Host,
+/// The same, and who chose it: the first rule that matches and names one, or the host.
+pub fn chosen(rules: &[Rule], facts: &Facts) -> (ClassId, ChosenBy) {
+    let class = rules.iter().filter(|rule| rule.matches(facts)).find_map(|rule| rule.class);
+    match class {
+        Some(class) => (class, ChosenBy::Operator),
+        None => (by_dscp(facts.dscp), ChosenBy::Host),
     }
 }
 
@@ -119,7 +119,7 @@ pub fn label(
     host: IpAddr,
 ) -> Label {
     let facts = packet.facts(bytes);
-    let (class, carry) = (class(rules, &facts), carry(rules, &facts));
+    let ((class, chosen_by), carry) = (chosen(rules, &facts), carry(rules, &facts));
     let payload = compress(rules, &facts).unwrap_or(!plain[0].contains(&class));
     // A payload is only compressed together with its headers.
     let compress = match headers(rules, &facts).unwrap_or(!plain[1].contains(&class)) {
@@ -127,7 +127,6 @@ pub fn label(
         true if payload => Compress::All,
         true => Compress::Headers,
     };
-    let chosen_by = chosen_by(rules, &facts);
     Label { class, chosen_by, host: Some(host), flow: flow(packet, &facts), carry, compress }
 }
 

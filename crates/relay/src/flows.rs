@@ -219,10 +219,10 @@ impl Flows {
         }
     }
 
-    /// The flow is in another class.
+    /// The flow is in another class, which is not its host's choice.
     pub fn set_class(&mut self, id: FlowId, class: ClassId) {
         if let Some(flow) = self.get_mut(id) {
-            flow.kind.class = class;
+            (flow.kind.class, flow.kind.chosen_by) = (class, ChosenBy::Operator);
         }
     }
 

@@ -126,8 +126,7 @@ impl Policy {
         };
         let ports = Some((origin.client.map_or(0, |c| c.port()), port));
         let facts = Facts { protocol: TCP, ports, dscp: origin.dscp };
-        let class = classify::class(&self.rules, &facts);
-        let chosen_by = classify::chosen_by(&self.rules, &facts);
+        let (class, chosen_by) = classify::chosen(&self.rules, &facts);
         let compress = classify::compress(&self.rules, &facts);
         let compress = compress.unwrap_or(!self.plain_classes.contains(&class));
         let host = origin.client.map(|c| c.ip());

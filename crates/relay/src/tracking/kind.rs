@@ -19,9 +19,9 @@ const AUTHENTICATION: u8 = 51;
 const DESTINATION_OPTIONS: u8 = 60;
 /// Extension headers beyond these are not looked through.
 const MOST_EXTENSIONS: usize = 8;
-/// TCP's flags.
 /// Where a TCP header has its flags.
 const FLAGS: usize = 13;
+/// TCP's flags.
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;

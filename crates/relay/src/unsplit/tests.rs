@@ -105,13 +105,19 @@ fn what_a_host_of_a_private_lan_asks_is_answered_without_allow() {
     }
 }
 
+/// The pair, and what comes from the near gateway may open ten connections a second.
+fn pair_of_ten() -> Gateways {
+    let mut gateways = pair(|_| {});
+    let now = gateways.now;
+    let policy = gateways.sides[1].policies.of(PEER).cloned().expect("it has one");
+    gateways.sides[1].change_policy(now, PEER, Policy { connects: Some(10), ..policy });
+    gateways
+}
+
 /// L-ST-8 holds for packets, too: a scan from this node's own address is one whichever way it came.
 #[test]
 fn a_peer_that_opens_connections_by_packets_is_held_to_what_streams_may() {
-    let mut gateways = pair(|_| {});
-    let policy = gateways.sides[1].policies.of(PEER).cloned().expect("it has one");
-    let now = gateways.now;
-    gateways.sides[1].change_policy(now, PEER, Policy { connects: Some(10), ..policy });
+    let mut gateways = pair_of_ten();
     let opening = |n: u16| {
         let server = SocketAddr::from(([198, 51, (n >> 8) as u8, n as u8], 80));
         syn(([10, 2, 0, 5], 4000).into(), server, 5)
@@ -128,9 +134,9 @@ fn a_peer_that_opens_connections_by_packets_is_held_to_what_streams_may() {
     let mut cut = opening(3);
     (cut[2], cut[3], cut[6]) = (0, 28, 0x20);
     cut.truncate(28);
-    for packet in [hidden, cut] {
+    for (packet, least) in [(hidden, 1), (cut, 0)] {
         let passed = (0..60).filter(|_| !gateways.sends(0, &packet).is_empty()).count();
-        assert!(passed < 20, "{passed} of 60");
+        assert!((least..20).contains(&passed), "{passed} of 60");
     }
     // What belongs to connections that stand passes as before.
     let question = udp("10.2.0.5", "198.51.100.7", [40_000, 53], 30);
@@ -142,10 +148,7 @@ fn a_peer_that_opens_connections_by_packets_is_held_to_what_streams_may() {
 
 #[test]
 fn connections_by_packets_that_servers_answer_are_not_held_up() {
-    let mut gateways = pair(|_| {});
-    let policy = gateways.sides[1].policies.of(PEER).cloned().expect("it has one");
-    let now = gateways.now;
-    gateways.sides[1].change_policy(now, PEER, Policy { connects: Some(10), ..policy });
+    let mut gateways = pair_of_ten();
     let (client, server) = ("10.2.0.5:4000", "198.51.100.7:80");
     let [client, server]: [SocketAddr; 2] = [client, server].map(|a| a.parse().unwrap());
     for _ in 0..60 {
