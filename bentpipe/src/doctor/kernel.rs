@@ -10,8 +10,10 @@ use os::tun::Tun;
 use super::check::Check;
 
 const PREFIX: &str = "bpdoctor";
-/// A device of the probe namespace.
+/// The probe namespace's devices, one a check: a closed device may live on for a moment where
+/// another thread forks.
 const TUN: &str = "bpdoctor0";
+const INTERCEPTED: &str = "bpdoctor1";
 
 /// A feature of nftables: what it is, the rule that needs it, the module that has it.
 const FEATURES: [(&str, &str, &str); 5] = [
@@ -77,7 +79,7 @@ fn feature(probe: &NetNs, (name, rule, module): &(&'static str, &str, &str)) -> 
 
 /// All of it at once, the table that dies with its owner included.
 fn intercept() -> Result<(), OsError> {
-    let tun = Tun::open(TUN, 1500)?;
+    let tun = Tun::open(INTERCEPTED, 1500)?;
     let listener = TransparentListener::bind(0, &TcpOptions::default())?;
     let mut config = InterceptConfig::new(tun.name(), listener.port());
     config.lan = vec![tun.name().to_owned()];
