@@ -81,6 +81,23 @@ const FRAMES: &[Attack] = &[
         }
         0
     }),
+    // Each packet had a byte of one stream: what is acknowledged of it lies in ever more pieces.
+    Attack {
+        name: "STATE, a stream in pieces",
+        config: uncoded,
+        prepare: |node| {
+            let mut payload = Vec::new();
+            put(&mut payload, &open(0));
+            node.receive(0, &payload);
+            assert_eq!(node.flows.len(), 1);
+            have_much_in_flight(node);
+        },
+        write: |node, n, out| {
+            let (span, all) = (1_198, 64_000);
+            let hi = node.marked.saturating_sub(n * (span + 2) % all);
+            state(out, hi, hi.min(span), 1, 600)
+        },
+    },
     prepared("STATE_OF", have_much_in_flight, |node, n, out| {
         let span = 1_300;
         let hi = node.marked.saturating_sub(n * (span + 2) % 60_000);

@@ -34,7 +34,8 @@ pub struct Node {
     pub reads: bool,
     /// Its servers accept.
     pub accepts: bool,
-    /// A host of the node sends so many datagrams after each packet that comes.
+    /// The first flow's server sends a byte so many times after each packet that comes; without a
+    /// flow a host of the node sends as many datagrams.
     pub sends: usize,
     /// The newest packet of the node's that came, and that of a moment that an attack chose.
     pub newest: u64,
@@ -172,7 +173,12 @@ impl Node {
         self.take_packets();
         for _ in 0..self.sends {
             self.now += SPACING.divided_by(self.sends as u64);
-            self.relay.handle_tun(self.now, &mut datagram(), true);
+            match self.flows.first() {
+                Some(flow) => {
+                    self.relay.local_data(self.now, *flow, b"x");
+                }
+                None => self.relay.handle_tun(self.now, &mut datagram(), true),
+            }
             self.relay.handle_timeout(self.now);
             self.take_packets();
         }

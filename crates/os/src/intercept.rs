@@ -369,7 +369,7 @@ fn build(
     if let Err(e) = refusal::remove() {
         before.put_back_or_leave();
         if before.is_left() {
-            refusal::put_back();
+            refusal::put_back(plan.by_destination());
         }
         return Err(e);
     }

@@ -15,6 +15,9 @@
 //!
 //! Linux before 6.10 refuses the question where packets are forwarded (nft_fib_validate): there is
 //! no guard then, as the kernel would refuse the whole table.
+//!
+//! When the program has ended, [`refusal`](super::refusal) does the same before packets are routed,
+//! where every kernel takes the question.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -57,10 +60,8 @@ pub(super) fn chains(table: &str, config: &InterceptConfig) -> String {
     let (tun, syn, marks) = (&config.tun, config.syn_device(), &config.marks);
     let mut rule = |chain: &str, rule: String| text += &format!("add rule {chain} {rule}; ");
     rule(&guard, format!("oifname {{ \"{tun}\", \"{syn}\" }} accept"));
-    for (prefixes, blocks) in by_length(config, &bypassing_now(config)) {
-        let to = destinations(&prefixes);
-        let verdict = if blocks { "goto guard_asks" } else { "accept" };
-        rule(&guard, format!("{to} {verdict}"));
+    for by_destination in by_destination(config, &bypassing_now(config), "guard_asks") {
+        rule(&guard, by_destination);
     }
     // Packets of connections that end here are never forwarded while the rules stand.
     rule(&asks, format!("meta mark {} drop", list(&[marks.local, marks.own, marks.syn])));
@@ -70,6 +71,20 @@ pub(super) fn chains(table: &str, config: &InterceptConfig) -> String {
     rule(&asks, format!("fib saddr . mark oifname \"{syn}\" meta mark set 0 accept"));
     rule(&asks, "drop".into());
     text
+}
+
+/// What hosts' packets meet, the longest prefix first: the chain `asks` where they are blocked, and
+/// nothing where they are not.
+pub(super) fn by_destination(
+    config: &InterceptConfig,
+    direct: &[IpPrefix],
+    asks: &str,
+) -> Vec<String> {
+    let rule = |(prefixes, blocks): (Vec<IpPrefix>, bool)| {
+        let to = destinations(&prefixes);
+        if blocks { format!("{to} goto {asks}") } else { format!("{to} accept") }
+    };
+    by_length(config, direct).into_iter().map(rule).collect()
 }
 
 /// Prefixes of one length and family, the longest first, as rules choose among them, and whether

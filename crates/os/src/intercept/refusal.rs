@@ -5,6 +5,9 @@
 //! a second is never told anything. So a table answers before packets are routed: TCP with a reset,
 //! for which the kernel has no limit, everything else with ICMP (once a second for each host, six
 //! at once). The table belongs to nobody and may be flushed by others: it tells, the routes block.
+//!
+//! It blocks, too, where another program removes the rules that lead to those routes: then a mark
+//! of its own has no rule any more that leads it to the note of the end (`routes::after_death`).
 
 use std::process::Command;
 
@@ -14,18 +17,23 @@ use crate::command;
 
 const TABLE: &str = "bentpipe_blocked";
 
+/// The chain that [`guard::by_destination`](super::guard::by_destination) is to lead to.
+pub(super) const ASKS: &str = "asks";
+
 /// The watchdog's command that puts the table in force.
-pub(super) fn script() -> String {
-    format!("nft -f - <<'END'\n{}END\n", ruleset())
+pub(super) fn script(by_destination: &[String]) -> String {
+    format!("nft -f - <<'END'\n{}END\n", ruleset(by_destination))
 }
 
 /// What has no way is refused. `fib` sees the rules for hosts only by a mark
-/// (`routes::refusal_rules`); a packet with somebody else's mark is left to the routes.
-fn ruleset() -> String {
-    let mark = Marks::default().inward;
+/// (`routes::refusal_rules`); a packet with somebody else's mark is left to the routes. What is to be
+/// blocked and has a way all the same has it by somebody's rule before ours, or ours are gone.
+fn ruleset(by_destination: &[String]) -> String {
+    let Marks { inward: mark, guard, .. } = Marks::default();
     let mut out = format!(
         "add table inet {TABLE}\ndelete table inet {TABLE}\nadd table inet {TABLE}\n\
          add chain inet {TABLE} refuse\n\
+         add chain inet {TABLE} {ASKS}\n\
          add chain inet {TABLE} prerouting \
          {{ type filter hook prerouting priority mangle; policy accept; }}\n"
     );
@@ -40,16 +48,25 @@ fn ruleset() -> String {
             format!("meta mark 0 meta mark set {mark:#x} fib daddr . mark oif missing goto refuse"),
         ),
         ("prerouting", format!("meta mark {mark:#x} meta mark set 0")),
+        ("prerouting", "meta mark != 0 accept".to_owned()),
+        (
+            ASKS,
+            format!("meta mark set {guard:#x} fib daddr . mark oif missing meta mark set 0 accept"),
+        ),
+        (ASKS, "drop".to_owned()),
     ] {
         out += &format!("add rule inet {TABLE} {chain} {rule}\n");
+    }
+    for rule in by_destination {
+        out += &format!("add rule inet {TABLE} prerouting {rule}\n");
     }
     out
 }
 
 /// Puts the table in force again, after a start that failed.
-pub(super) fn put_back() {
+pub(super) fn put_back(by_destination: &[String]) {
     // The routes block without it; the start's own failure is told.
-    let _ = command::run(Command::new("nft").args(["-f", "-"]), &ruleset());
+    let _ = command::run(Command::new("nft").args(["-f", "-"]), &ruleset(by_destination));
 }
 
 /// Takes the table away, if it is there: a program runs and answers, or nothing is blocked.

@@ -41,6 +41,9 @@ const BLOCK_METRIC: u32 = 9_999;
 pub(super) struct Plan {
     v4: Family,
     v6: Family,
+    /// What hosts' packets meet when the program is gone and another one removes the rules
+    /// ([`guard::by_destination`]).
+    by_destination: Vec<String>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -74,7 +77,8 @@ impl Plan {
             let at = usize::from(!v4);
             Family::new(config, (&direct, &gateways[at], sources[at]), v4)
         };
-        Plan { v4: family(true), v6: family(false) }
+        let by_destination = guard::by_destination(config, &direct, refusal::ASKS);
+        Plan { v4: family(true), v6: family(false), by_destination }
     }
 
     /// How many of its rules and routes are not in force.
@@ -120,13 +124,14 @@ impl Plan {
             };
             Ok(Family { flag, rules, routes, blocking: BTreeSet::new() })
         };
-        Ok(Plan { v4: family("-4")?, v6: family("-6")? })
+        Ok(Plan { v4: family("-4")?, v6: family("-6")?, by_destination: Vec::new() })
     }
 
     /// The shell commands that the watchdog runs when the program is gone. Routes into
     /// the devices are gone by then. `$how` is "unreachable" after an end in order and
     /// "blackhole" after any other: a route of that type, whose metric is the time in
-    /// seconds since 1970, notes it.
+    /// seconds since 1970, notes it. By a rule that leads to it the table that tells hosts
+    /// ([`refusal`]) knows that nobody has removed rules.
     pub fn after_death(&self) -> String {
         let mut script = String::new();
         for family in [&self.v4, &self.v6] {
@@ -140,13 +145,24 @@ impl Plan {
             }
         }
         if [&self.v4, &self.v6].iter().any(|family| !family.blocking.is_empty()) {
-            script += &refusal::script();
-            script += &format!(
-                "ip -4 route add $how default table {NOTE_TABLE} metric $(date +%s) \
-                 proto {PROTOCOL}\n"
-            );
+            let guard = Marks::default().guard;
+            script += "at=$(date +%s)\n";
+            for family in [&self.v4, &self.v6] {
+                script += &format!(
+                    "ip {0} route add $how default table {NOTE_TABLE} metric $at proto {PROTOCOL}\n\
+                     ip {0} rule add priority {GUARD_PRIORITY} fwmark {guard:#x} \
+                     lookup {NOTE_TABLE} proto {PROTOCOL}\n",
+                    family.flag
+                );
+            }
+            script += &refusal::script(&self.by_destination);
         }
         script
+    }
+
+    /// What [`refusal`] says of destinations.
+    pub fn by_destination(&self) -> &[String] {
+        &self.by_destination
     }
 }
 
@@ -569,7 +585,11 @@ pub(super) fn has_ipv6() -> bool {
 /// Removes every rule and route of ours in this network namespace: what a run that was
 /// killed left, and what [`OnFailure::Block`] keeps after one that ended.
 pub fn sweep() -> Result<(), OsError> {
-    install(&Plan { v4: Family::empty("-4"), v6: Family::empty("-6") })?;
+    install(&Plan {
+        v4: Family::empty("-4"),
+        v6: Family::empty("-6"),
+        by_destination: Vec::new(),
+    })?;
     refusal::remove()
 }
 

@@ -24,8 +24,9 @@ fn dropping_leaves_what_was_asked_for_and_a_new_start_or_a_sweep_takes_it_over()
     );
     let left = ours(&lab.gateway);
     assert!(left.contains("unreachable 10.99.0.0/16") && left.contains("unreachable fd99::/32"));
-    let marks = left.matches("0x6270").count();
-    assert_eq!(left.matches("0x62700007").count(), marks, "only what tells hosts: {left}");
+    let marks = |of: &str| left.matches(of).count();
+    assert_eq!(marks("0x6270"), marks("0x62700007") + 2, "only what tells hosts: {left}");
+    assert_eq!(marks("0x62700009"), 2, "and by which it knows that rules are there: {left}");
     tells_hosts(&lab, ["10.99.1.1", "fd99::1"]);
     // A later run with other peers takes over what it finds.
     lab.intercepting(
