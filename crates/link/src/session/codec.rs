@@ -50,11 +50,11 @@ impl Session {
 
     /// Like [`Session::writable_bytes`], for a stream with a codec: 0 while the bytes that are
     /// written already keep the link busy, so that what is compressed next is all that came until
-    /// then. Nothing is gained by that where the next bytes go `as_they_are`: these fill most of
-    /// what may be unsent, because a turn for each few of them costs more processor time.
+    /// then. Nothing is gained by that where the next bytes go `as_they_are`: these fill nearly all
+    /// of what may be unsent, because a turn for each few of them costs more processor time.
     pub fn writable_for_codec(&mut self, id: StreamId, as_they_are: bool) -> u64 {
         let cap = self.unsent_cap_of(id);
-        let low = if as_they_are { cap - cap / 4 } else { self.low_water() };
+        let low = if as_they_are { cap - cap / 16 } else { self.low_water() };
         // What is said to have room has enough for a block.
         let low = low.min(cap.saturating_sub(LEAST_ROOM));
         let told = self.told;

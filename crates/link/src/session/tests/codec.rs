@@ -69,7 +69,7 @@ fn bytes_are_asked_for_when_the_link_runs_low_on_them_and_it_never_idles() {
 
 /// L-CO-7: bytes that go as they are need not be asked for late, and so are asked for seldom.
 #[test]
-fn bytes_that_go_as_they_are_fill_most_of_what_may_be_unsent() {
+fn bytes_that_go_as_they_are_fill_nearly_all_of_what_may_be_unsent() {
     const PIECE: u64 = 1_000;
     for as_they_are in [false, true] {
         let now = Instant::from_nanos(1);
@@ -79,11 +79,11 @@ fn bytes_that_go_as_they_are_fill_most_of_what_may_be_unsent() {
         let (cap, low) = (session.unsent_cap_of(id), session.low_water());
         let mut written = 0;
         while let room @ 1.. = session.writable_for_codec(id, as_they_are) {
-            assert!(room >= cap / 4 && written + room <= cap, "{room} after {written} of {cap}");
+            assert!(room >= cap / 16 && written + room <= cap, "{room} after {written} of {cap}");
             session.write_compressed(now, id, &[7; PIECE as usize]);
             written += PIECE;
         }
-        let most = if as_they_are { cap - cap / 4 } else { low };
+        let most = if as_they_are { cap - cap / 16 } else { low };
         assert!(written > most && written <= most + PIECE, "{written}, {most} of {cap}");
     }
 }
