@@ -144,7 +144,8 @@ impl Intercept {
         };
         let plan = Plan::of(config)?;
         let sets_valid_mark = strict_filters_ignore_marks(&config.tun);
-        let watchdog = Watchdog::start(&after_death(&plan, sets_valid_mark), &lock)?;
+        let watchdog =
+            Watchdog::start(&after_death(&plan, sets_valid_mark), plan.refusal(), &lock)?;
         let (table, news) = match build(config, &plan, &watchdog, &watch) {
             Ok(built) => built,
             Err(e) => {
@@ -299,7 +300,7 @@ impl Intercept {
     }
 
     fn new_watchdog(&self, plan: &Plan) -> Result<Watchdog, OsError> {
-        Watchdog::start(&after_death(plan, self.sets_valid_mark), &self.lock)
+        Watchdog::start(&after_death(plan, self.sets_valid_mark), plan.refusal(), &self.lock)
     }
 
     /// Ends it in order: what is to be blocked without the program is blocked, everything
@@ -364,12 +365,13 @@ fn build(
     // if it cannot be made, no route that blocks is left behind.
     let table = Table::create(|name| nft::ruleset(name, config))?;
     let news = listen(&table, watchdog, watch)?;
-    // Until the routes lead into the tunnel those of the last run block, and hosts are told.
+    // Until the routes lead into the tunnel those of the last run block, and hosts are told; then
+    // the table drops what they send until it is gone.
     let before = routes::install_or_leave(plan)?;
     if let Err(e) = refusal::remove() {
         before.put_back_or_leave();
         if before.is_left() {
-            refusal::put_back(plan.by_destination());
+            refusal::put_back(plan.refusal());
         }
         return Err(e);
     }

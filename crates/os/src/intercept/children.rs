@@ -1,6 +1,7 @@
 //! The children that outlive a kill: their own session, no descriptor but their pipes.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -101,17 +102,20 @@ pub(super) struct Watchdog(Kept);
 
 impl Watchdog {
     /// Starts one that will run the shell commands in `script`, for which `$how` is
-    /// "unreachable" after [`Watchdog::announce_end`] and "blackhole" otherwise. It shares
+    /// "unreachable" after [`Watchdog::announce_end`] and "blackhole" otherwise; their descriptor 3
+    /// reads `text`, which may be longer than an argument. It shares
     /// the lock, so that a next run waits until it has finished. Its work is its own only once it
     /// was told to begin: one whose start fails half-way must take nothing away.
-    pub fn start(script: &str, lock: &UnixListener) -> Result<Watchdog, OsError> {
+    pub fn start(script: &str, text: &str, lock: &UnixListener) -> Result<Watchdog, OsError> {
         let mut command = Command::new("/bin/sh");
         let lock: OwnedFd =
             lock.as_fd().try_clone_to_owned().or_cannot(|| "share the lock".into())?;
         let wait = "read -r line && [ \"$line\" = begin ] || exit\nhow=blackhole\nwhile read -r line; do\n\
                     if [ \"$line\" = ending ]; then how=unreachable; else exit; fi\ndone";
-        command.args(["-c", &format!("{wait}\nexec 2>/dev/null\n{script}")]);
-        command.stdout(Stdio::from(lock)).stderr(Stdio::null());
+        let text = unnamed(text).or_cannot(|| "keep a text in memory".into())?;
+        command.args(["-c", &format!("exec 3<&2 2>/dev/null\n{wait}\n{script}")]);
+        // Of descriptors the standard three pass, and the shell moves this one out of the way.
+        command.stdout(Stdio::from(lock)).stderr(Stdio::from(text));
         let mut kept = Kept::start(command, false)?;
         if let Some(pipe) = &mut kept.stdin {
             pipe.write_all(b"begin\n").or_cannot(|| "speak to the watchdog".into())?;
@@ -147,6 +151,18 @@ impl Watchdog {
     pub fn pid(&self) -> u32 {
         self.0.pid()
     }
+}
+
+/// A file without a name, at its beginning.
+fn unnamed(text: &str) -> io::Result<File> {
+    #[cfg(test)]
+    crate::faults::call()?;
+    // SAFETY: the name is a constant that ends in a zero.
+    let fd = unsafe { libc::memfd_create(c"bentpipe".as_ptr(), libc::MFD_CLOEXEC) };
+    let mut file = File::from(crate::sys::own(fd)?);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// In the child, before exec: a session of its own, so that Ctrl-C and a closing terminal

@@ -42,7 +42,8 @@ pub struct Marks {
     /// As the kernel tracks them, connections that begin at this host and come from outside the
     /// link, where [`InterceptConfig::own`] would have them answered into it.
     pub outward: u32,
-    /// Asks whether the rules stand: a rule of its own leads it to the syn device.
+    /// Asks whether the rules stand: a rule of its own leads it to the syn device, and to no device
+    /// when the program is gone.
     pub guard: u32,
 }
 

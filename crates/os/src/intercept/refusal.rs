@@ -4,10 +4,11 @@
 //! host's twice for each error, once for the route and once for ICMP, so that a host that asks once
 //! a second is never told anything. So a table answers before packets are routed: TCP with a reset,
 //! for which the kernel has no limit, everything else with ICMP (once a second for each host, six
-//! at once). The table belongs to nobody and may be flushed by others: it tells, the routes block.
+//! at once). The table belongs to nobody and may be flushed by others: what blocks is the routes.
 //!
 //! It blocks, too, where another program removes the rules that lead to those routes: then a mark
 //! of its own has no rule any more that leads it to the note of the end (`routes::after_death`).
+//! As in [`guard`](super::guard) the kernel is asked for the way back to the sender.
 
 use std::process::Command;
 
@@ -20,15 +21,13 @@ const TABLE: &str = "bentpipe_blocked";
 /// The chain that [`guard::by_destination`](super::guard::by_destination) is to lead to.
 pub(super) const ASKS: &str = "asks";
 
-/// The watchdog's command that puts the table in force.
-pub(super) fn script(by_destination: &[String]) -> String {
-    format!("nft -f - <<'END'\n{}END\n", ruleset(by_destination))
-}
+/// The watchdog's command that puts the table in force: its [`ruleset`] is what it may read.
+pub(super) const COMMAND: &str = "nft -f - <&3\n";
 
 /// What has no way is refused. `fib` sees the rules for hosts only by a mark
-/// (`routes::refusal_rules`); a packet with somebody else's mark is left to the routes. What is to be
-/// blocked and has a way all the same has it by somebody's rule before ours, or ours are gone.
-fn ruleset(by_destination: &[String]) -> String {
+/// (`routes::refusal_rules`); a packet with somebody else's mark is left to the routes. What is to
+/// be blocked and has a way all the same has it by somebody's rule before ours, or ours are gone.
+pub(super) fn ruleset(by_destination: &[String]) -> String {
     let Marks { inward: mark, guard, .. } = Marks::default();
     let mut out = format!(
         "add table inet {TABLE}\ndelete table inet {TABLE}\nadd table inet {TABLE}\n\
@@ -51,7 +50,7 @@ fn ruleset(by_destination: &[String]) -> String {
         ("prerouting", "meta mark != 0 accept".to_owned()),
         (
             ASKS,
-            format!("meta mark set {guard:#x} fib daddr . mark oif missing meta mark set 0 accept"),
+            format!("meta mark set {guard:#x} fib saddr . mark oif missing meta mark set 0 accept"),
         ),
         (ASKS, "drop".to_owned()),
     ] {
@@ -64,9 +63,9 @@ fn ruleset(by_destination: &[String]) -> String {
 }
 
 /// Puts the table in force again, after a start that failed.
-pub(super) fn put_back(by_destination: &[String]) {
-    // The routes block without it; the start's own failure is told.
-    let _ = command::run(Command::new("nft").args(["-f", "-"]), &ruleset(by_destination));
+pub(super) fn put_back(ruleset: &str) {
+    // The rules that were put back block without it; the start's own failure is told.
+    let _ = command::run(Command::new("nft").args(["-f", "-"]), ruleset);
 }
 
 /// Takes the table away, if it is there: a program runs and answers, or nothing is blocked.

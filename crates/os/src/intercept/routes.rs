@@ -41,9 +41,8 @@ const BLOCK_METRIC: u32 = 9_999;
 pub(super) struct Plan {
     v4: Family,
     v6: Family,
-    /// What hosts' packets meet when the program is gone and another one removes the rules
-    /// ([`guard::by_destination`]).
-    by_destination: Vec<String>,
+    /// What tells hosts, and blocks without rules, when the program is gone.
+    refusal: String,
 }
 
 #[derive(PartialEq, Eq)]
@@ -77,8 +76,12 @@ impl Plan {
             let at = usize::from(!v4);
             Family::new(config, (&direct, &gateways[at], sources[at]), v4)
         };
-        let by_destination = guard::by_destination(config, &direct, refusal::ASKS);
-        Plan { v4: family(true), v6: family(false), by_destination }
+        // What goes in clear does so only outside of prefixes that block.
+        let blocked = config.routes.iter().filter(|p| config.blocks(p)).copied().collect();
+        let blocking = InterceptConfig { routes: blocked, ..config.clone() };
+        let by_destination = guard::by_destination(&blocking, &direct, refusal::ASKS);
+        let refusal = refusal::ruleset(&by_destination);
+        Plan { v4: family(true), v6: family(false), refusal }
     }
 
     /// How many of its rules and routes are not in force.
@@ -124,7 +127,7 @@ impl Plan {
             };
             Ok(Family { flag, rules, routes, blocking: BTreeSet::new() })
         };
-        Ok(Plan { v4: family("-4")?, v6: family("-6")?, by_destination: Vec::new() })
+        Ok(Plan { v4: family("-4")?, v6: family("-6")?, refusal: String::new() })
     }
 
     /// The shell commands that the watchdog runs when the program is gone. Routes into
@@ -148,6 +151,10 @@ impl Plan {
             let guard = Marks::default().guard;
             script += "at=$(date +%s)\n";
             for family in [&self.v4, &self.v6] {
+                // Another program may have removed them before the end.
+                for rule in &family.blocking {
+                    script += &format!("ip {} {}", family.flag, rule_command("add", rule));
+                }
                 script += &format!(
                     "ip {0} route add $how default table {NOTE_TABLE} metric $at proto {PROTOCOL}\n\
                      ip {0} rule add priority {GUARD_PRIORITY} fwmark {guard:#x} \
@@ -155,14 +162,14 @@ impl Plan {
                     family.flag
                 );
             }
-            script += &refusal::script(&self.by_destination);
+            script += refusal::COMMAND;
         }
         script
     }
 
-    /// What [`refusal`] says of destinations.
-    pub fn by_destination(&self) -> &[String] {
-        &self.by_destination
+    /// What [`Plan::after_death`] reads.
+    pub fn refusal(&self) -> &str {
+        &self.refusal
     }
 }
 
@@ -585,12 +592,9 @@ pub(super) fn has_ipv6() -> bool {
 /// Removes every rule and route of ours in this network namespace: what a run that was
 /// killed left, and what [`OnFailure::Block`] keeps after one that ended.
 pub fn sweep() -> Result<(), OsError> {
-    install(&Plan {
-        v4: Family::empty("-4"),
-        v6: Family::empty("-6"),
-        by_destination: Vec::new(),
-    })?;
-    refusal::remove()
+    // First what drops without rules: if that fails, what blocks is still told of.
+    refusal::remove()?;
+    install(&Plan { v4: Family::empty("-4"), v6: Family::empty("-6"), refusal: String::new() })
 }
 
 #[cfg(test)]

@@ -127,14 +127,28 @@ fn with_block_nothing_of_a_host_leaves_in_clear_where_rules_go_when_the_program_
     }
     let sender = Sender::new("stopped");
     let lab = &sender.lab;
-    lab.intercepting(&ROUTES, settings, drop);
+    // One that would go in clear if it were not inside one that blocks.
+    let routes: Vec<&str> = ROUTES.into_iter().chain(["10.99.9.0/24"]).collect();
+    let settings = |config: &mut InterceptConfig| {
+        settings(config);
+        config.in_clear.extend(prefixes(&["10.99.9.0/24"]));
+    };
     // The watchdog lets go of its lock when it has finished.
-    lab.gateway.run(|| drop(lock_within(LOCK, std::time::Duration::from_secs(15)).unwrap()));
+    let wait = || {
+        let within = std::time::Duration::from_secs(15);
+        lab.gateway.run(|| drop(lock_within(LOCK, within).unwrap()));
+    };
+    let sees = |expected: [u64; 5]| {
+        let _ = sender.v4.send_to(b"x", "10.99.9.1:9");
+        sender.sees(expected);
+    };
+    lab.intercepting(&routes, settings, drop);
+    wait();
     sender.lead_elsewhere();
-    sender.sees([0, 0, 1, 1, 1]);
+    sees([0, 0, 1, 1, 1]);
     flush(lab);
     sender.lead_elsewhere();
-    sender.sees([0, 0, 2, 2, 1]);
+    sees([0, 0, 2, 2, 1]);
     // A start that fails leaves it so.
     lab.gateway.run(|| {
         let tun = Tun::open("bp0", 1500).unwrap();
@@ -144,7 +158,15 @@ fn with_block_nothing_of_a_host_leaves_in_clear_where_rules_go_when_the_program_
         assert!(Intercept::install(&config).is_err());
         lab.gateway.ip("route delete 10.99.0.0/16 dev lan0 table 25216 metric 1").unwrap();
     });
-    sender.sees([0, 0, 3, 3, 1]);
+    sees([0, 0, 3, 3, 1]);
+    // Rules that were gone before the end are back.
+    lab.intercepting(&routes, settings, |gateway| {
+        flush(lab);
+        drop(gateway);
+    });
+    wait();
+    sender.lead_elsewhere();
+    sees([0, 0, 4, 4, 2]);
     lab.gateway.run(|| release().unwrap());
-    sender.sees([1, 1, 4, 4, 2]);
+    sender.sees([1, 1, 5, 5, 3]);
 }
