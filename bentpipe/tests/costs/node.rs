@@ -177,7 +177,9 @@ impl Node {
                 Some(flow) => {
                     self.relay.local_data(self.now, *flow, b"x");
                 }
-                None => self.relay.handle_tun(self.now, &mut datagram(), true),
+                None => {
+                    self.relay.handle_tun(self.now, &mut datagram(), true);
+                }
             }
             self.relay.handle_timeout(self.now);
             self.take_packets();
