@@ -35,10 +35,11 @@
 //! # How routes are chosen
 //!
 //! A prefix of length L of a peer stands in a table of its own for that length; for each
-//! length, longest first, two rules say: a route of `main` that is longer than L wins,
-//! otherwise the peer's. Together this is the longest-prefix match over both, so the
-//! LANs and a specific route to somewhere else stay as they are even when a peer has
-//! `0.0.0.0/0`. The carrier's own packets have a mark that skips the peers' tables.
+//! length, longest first, rules say: this host's own networks that are longer than L, and those
+//! that the file names (`direct`), go by `main`, everything else by the peer's. Together this is
+//! the longest-prefix match over both, so that the LANs stay as they are even when a peer has
+//! `0.0.0.0/0`. Other routes of `main`, which whoever answers DHCP may make, do not count for
+//! hosts. The carrier's own packets have a mark that skips the peers' tables.
 //!
 //! Default routes (`0.0.0.0/0`, `::/0`) are for what this host routes for others. What it
 //! sends itself takes its own routes as if there were no tunnel, so that whoever reaches it
@@ -62,8 +63,8 @@
 //! next start, which puts its own in force before it takes them away, or [`release`]. They
 //! are there from the start on, behind the routes into the tunnel, so that there is no
 //! moment without; where another program removes the rules while this one runs, the table drops
-//! hosts' packets until they are back (`guard`). What this host sends itself is not blocked. Hosts
-//! are told at once (`refusal`).
+//! hosts' packets until they are back (`guard`). After the end a table that belongs to nobody does
+//! so, and tells hosts at once (`refusal`). What this host sends itself is not blocked.
 
 mod children;
 mod config;
