@@ -46,7 +46,8 @@ fn rules(family: &str) -> String {
 fn rules_before_ours(list: &str) -> Vec<String> {
     let is_before = |line: &&str| {
         let priority = line.split(':').next().and_then(|n| n.parse::<u32>().ok());
-        priority.is_some_and(|n| n > 0 && n < OWN_PRIORITY)
+        priority.is_some_and(|n| n < OWN_PRIORITY)
+            && !line.trim_end().ends_with("from all lookup local")
             && !line.contains(OWN_PROTOCOL)
             && !line.contains("l3mdev")
     };
@@ -89,12 +90,14 @@ mod tests {
     #[test]
     fn rules_of_others_that_come_first_are_named() {
         let list = "0:\tfrom all lookup local\n\
+                    0:\tfrom 10.1.0.0/24 lookup 53\n\
                     1000:\tfrom all lookup [l3mdev-table]\n\
                     5270:\tfrom all lookup 52\n\
                     25200:\tfrom all fwmark 0x1 lookup 25400 proto 143\n\
                     32764:\tfrom all lookup main suppress_prefixlength 0\n\
                     32766:\tfrom all lookup main\n";
-        assert_eq!(rules_before_ours(list), ["5270: from all lookup 52"]);
+        let others = ["0: from 10.1.0.0/24 lookup 53", "5270: from all lookup 52"];
+        assert_eq!(rules_before_ours(list), others);
         assert!(rules_before_ours("").is_empty());
     }
 
