@@ -145,8 +145,7 @@ impl Intercept {
         };
         let plan = Plan::of(config)?;
         let sets_valid_mark = strict_filters_ignore_marks(&config.tun);
-        let watchdog =
-            Watchdog::start(&after_death(&plan, sets_valid_mark), plan.refusal(), &lock)?;
+        let watchdog = Watchdog::start(&after_death(&plan, sets_valid_mark), &lock)?;
         let (table, news) = match build(config, &plan, &watchdog, &watch) {
             Ok(built) => built,
             Err(e) => {
@@ -301,7 +300,7 @@ impl Intercept {
     }
 
     fn new_watchdog(&self, plan: &Plan) -> Result<Watchdog, OsError> {
-        Watchdog::start(&after_death(plan, self.sets_valid_mark), plan.refusal(), &self.lock)
+        Watchdog::start(&after_death(plan, self.sets_valid_mark), &self.lock)
     }
 
     /// Ends it in order: what is to be blocked without the program is blocked, everything

@@ -15,6 +15,17 @@ use crate::error::OrCannot;
 use crate::proc::{Right, confine, unblock_signals};
 use crate::sys::check;
 
+/// What the watchdog does until its pipe closes; then the script follows.
+const WAIT: &str = "exec 3<&2 2>/dev/null
+read -r line && [ \"$line\" = begin ] || exit
+how=blackhole
+while read -r line; do
+if [ \"$line\" = ending ]; then how=unreachable; else exit; fi
+done
+export how
+exec /bin/sh <&3
+";
+
 /// How long a child may take over its last work, in ms.
 const PATIENCE: i32 = 10_000;
 
@@ -102,20 +113,18 @@ pub(super) struct Watchdog(Kept);
 
 impl Watchdog {
     /// Starts one that will run the shell commands in `script`, for which `$how` is
-    /// "unreachable" after [`Watchdog::announce_end`] and "blackhole" otherwise; their descriptor 3
-    /// reads `text`, which may be longer than an argument. It shares
+    /// "unreachable" after [`Watchdog::announce_end`] and "blackhole" otherwise. It shares
     /// the lock, so that a next run waits until it has finished. Its work is its own only once it
     /// was told to begin: one whose start fails half-way must take nothing away.
-    pub fn start(script: &str, text: &str, lock: &UnixListener) -> Result<Watchdog, OsError> {
+    pub fn start(script: &str, lock: &UnixListener) -> Result<Watchdog, OsError> {
         let mut command = Command::new("/bin/sh");
         let lock: OwnedFd =
             lock.as_fd().try_clone_to_owned().or_cannot(|| "share the lock".into())?;
-        let wait = "read -r line && [ \"$line\" = begin ] || exit\nhow=blackhole\nwhile read -r line; do\n\
-                    if [ \"$line\" = ending ]; then how=unreachable; else exit; fi\ndone";
-        let text = unnamed(text).or_cannot(|| "keep a text in memory".into())?;
-        command.args(["-c", &format!("exec 3<&2 2>/dev/null\n{wait}\n{script}")]);
-        // Of descriptors the standard three pass, and the shell moves this one out of the way.
-        command.stdout(Stdio::from(lock)).stderr(Stdio::from(text));
+        // An argument has 128 kB at most (Linux: MAX_ARG_STRLEN). Of descriptors the standard
+        // three pass, so the shell takes its script from where errors would go.
+        command.args(["-c", WAIT]);
+        let script = sealed(script).or_cannot(|| "keep a script in memory".into())?;
+        command.stdout(Stdio::from(lock)).stderr(Stdio::from(script));
         let mut kept = Kept::start(command, false)?;
         if let Some(pipe) = &mut kept.stdin {
             pipe.write_all(b"begin\n").or_cannot(|| "speak to the watchdog".into())?;
@@ -153,15 +162,19 @@ impl Watchdog {
     }
 }
 
-/// A file without a name, at its beginning.
-fn unnamed(text: &str) -> io::Result<File> {
+/// A file without a name that nobody can write to, at its beginning.
+fn sealed(text: &str) -> io::Result<File> {
     #[cfg(test)]
     crate::faults::call()?;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a constant that ends in a zero.
-    let fd = unsafe { libc::memfd_create(c"bentpipe".as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(c"bentpipe".as_ptr(), flags) };
     let mut file = File::from(crate::sys::own(fd)?);
     file.write_all(text.as_bytes())?;
     file.rewind()?;
+    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+    // SAFETY: no pointers are passed.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
     Ok(file)
 }
 

@@ -112,7 +112,7 @@ impl OneSided {
         }
         own::accept_own_addresses(&syns[0])?;
         let watch = Watch::with_main(PROTOCOL)?;
-        let watchdog = Watchdog::start(&after_death(), "", &lock)?;
+        let watchdog = Watchdog::start(&after_death(), &lock)?;
         install_routes(config, true)?;
         let table = Table::create(|name| ruleset(name, config))?;
         let news = listen(&table, &watchdog, &watch)?;
@@ -140,7 +140,7 @@ impl OneSided {
         // Until all of it is done; each step may fail.
         self.behind = true;
         if !children[0] {
-            self.watchdog = Watchdog::start(&after_death(), "", &self.lock)?;
+            self.watchdog = Watchdog::start(&after_death(), &self.lock)?;
         }
         if !children[1] {
             let config = &self.config;

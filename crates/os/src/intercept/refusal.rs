@@ -21,8 +21,10 @@ const TABLE: &str = "bentpipe_blocked";
 /// The chain that [`guard::by_destination`](super::guard::by_destination) is to lead to.
 pub(super) const ASKS: &str = "asks";
 
-/// The watchdog's command that puts the table in force: its [`ruleset`] is what it may read.
-pub(super) const COMMAND: &str = "nft -f - <&3\n";
+/// The watchdog's command that puts the table in force.
+pub(super) fn script(ruleset: &str) -> String {
+    format!("nft -f - <<'END'\n{ruleset}END\n")
+}
 
 /// What has no way is refused. `fib` sees the rules for hosts only by a mark
 /// (`routes::refusal_rules`); a packet with somebody else's mark is left to the routes. What is to

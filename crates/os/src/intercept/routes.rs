@@ -136,38 +136,39 @@ impl Plan {
     /// seconds since 1970, notes it. By a rule that leads to it the table that tells hosts
     /// ([`refusal`]) knows that nobody has removed rules.
     pub fn after_death(&self) -> String {
-        let mut script = String::new();
+        let blocks = [&self.v4, &self.v6].iter().any(|family| !family.blocking.is_empty());
+        let mut script = "at=$(date +%s)\n".to_owned();
         for family in [&self.v4, &self.v6] {
-            let (flag, ours) = (family.flag, format!("protocol {PROTOCOL}"));
+            // What has gone meanwhile keeps nothing else from going.
+            script += &format!("ip {} -force -batch - <<END\n", family.flag);
             // By their whole text: several rules have one priority, and some of them stay.
             for rule in family.rules.difference(&family.blocking) {
-                script += &format!("ip {flag} {}", rule_command("delete", rule));
+                script += &rule_command("delete", rule);
             }
             for table in [LOCAL_TABLE, SYN_TABLE] {
-                script += &format!("ip {flag} route flush table {table} {ours}\n");
+                script += &format!("route flush table {table} protocol {PROTOCOL}\n");
             }
-        }
-        if [&self.v4, &self.v6].iter().any(|family| !family.blocking.is_empty()) {
-            let guard = Marks::default().guard;
-            script += "at=$(date +%s)\n";
-            for family in [&self.v4, &self.v6] {
-                // Another program may have removed them before the end.
-                for rule in &family.blocking {
-                    script += &format!("ip {} {}", family.flag, rule_command("add", rule));
-                }
+            // Another program may have removed them before the end.
+            for rule in &family.blocking {
+                script += &rule_command("add", rule);
+            }
+            if blocks {
+                let guard = Marks::default().guard;
                 script += &format!(
-                    "ip {0} route add $how default table {NOTE_TABLE} metric $at proto {PROTOCOL}\n\
-                     ip {0} rule add priority {GUARD_PRIORITY} fwmark {guard:#x} \
-                     lookup {NOTE_TABLE} proto {PROTOCOL}\n",
-                    family.flag
+                    "route add $how default table {NOTE_TABLE} metric $at proto {PROTOCOL}\n\
+                     rule add priority {GUARD_PRIORITY} fwmark {guard:#x} lookup {NOTE_TABLE} \
+                     proto {PROTOCOL}\n"
                 );
             }
-            script += refusal::COMMAND;
+            script += "END\n";
+        }
+        if blocks {
+            script += &refusal::script(&self.refusal);
         }
         script
     }
 
-    /// What [`Plan::after_death`] reads.
+    /// The table that [`Plan::after_death`] puts in force.
     pub fn refusal(&self) -> &str {
         &self.refusal
     }

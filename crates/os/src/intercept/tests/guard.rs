@@ -132,6 +132,11 @@ fn with_block_nothing_of_a_host_leaves_in_clear_where_rules_go_when_the_program_
     let settings = |config: &mut InterceptConfig| {
         settings(config);
         config.in_clear.extend(prefixes(&["10.99.9.0/24"]));
+        // More text than an argument may have.
+        for n in 0..2_500 {
+            let to = Ipv4Addr::from(0xc612_0000_u32 + n);
+            config.direct.push(IpPrefix::new(to.into(), 32));
+        }
     };
     // The watchdog lets go of its lock when it has finished.
     let wait = || {
