@@ -91,6 +91,7 @@ const FRAMES: &[Attack] = &[
             node.receive(0, &payload);
             assert_eq!(node.flows.len(), 1);
             have_in_flight(node, 32_000);
+            node.pieces = 32_000;
         },
         write: |node, n, out| {
             let (span, all) = (1_198, 31_000);

@@ -22,6 +22,9 @@ const MOST_US: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000 };
 /// `memory` limits their number), memory follows the bytes that came.
 const FIXED: i64 = 1 << 20;
 const PER_STREAM: i64 = 16 << 10;
+/// What a piece may have of a stream that this node sent, which is acknowledged or lost by itself:
+/// how many there are follows from what is in flight.
+const PER_PIECE: i64 = 64;
 const PER_BYTE: i64 = 4;
 
 /// What an attack came to.
@@ -32,7 +35,7 @@ struct Cost {
     /// Of each packet, in µs.
     times: Vec<u64>,
     most_memory: i64,
-    /// Bytes held beyond [`FIXED`] and [`PER_STREAM`] for each byte received, at the worst moment,
+    /// Bytes held beyond [`FIXED`], [`PER_STREAM`] and [`PER_PIECE`] for each byte received, at the worst moment,
     /// in hundredths.
     per_byte: i64,
 }
@@ -54,7 +57,8 @@ impl Cost {
             cost.bytes += payload.len() as i64 + 20;
             let more = os::heap::most() - begin;
             cost.most_memory = cost.most_memory.max(more);
-            let rest = more - FIXED - node.streams() * PER_STREAM;
+            let own = node.streams() * PER_STREAM + node.pieces * PER_PIECE;
+            let rest = more - FIXED - own;
             cost.per_byte = cost.per_byte.max(rest * 100 / cost.bytes);
         }
         cost.times.sort_unstable();

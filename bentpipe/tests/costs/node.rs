@@ -40,6 +40,8 @@ pub struct Node {
     /// The newest packet of the node's that came, and that of a moment that an attack chose.
     pub newest: u64,
     pub marked: u64,
+    /// Pieces that reports may cut a stream of the node's into: each packet in flight has one.
+    pub pieces: i64,
 }
 
 fn address(side: u8) -> SocketAddr {
@@ -138,6 +140,7 @@ impl Node {
             sends: 0,
             newest: 0,
             marked: 0,
+            pieces: 0,
         };
         node.shake_hands();
         node
