@@ -35,8 +35,8 @@ struct Cost {
     /// Of each packet, in µs.
     times: Vec<u64>,
     most_memory: i64,
-    /// Bytes held beyond [`FIXED`], [`PER_STREAM`] and [`PER_PIECE`] for each byte received, at the worst moment,
-    /// in hundredths.
+    /// Bytes held beyond [`FIXED`], [`PER_STREAM`] and [`PER_PIECE`] for each byte received, at the
+    /// worst moment, in hundredths.
     per_byte: i64,
 }
 
