@@ -441,6 +441,7 @@ fn have_much_in_flight(node: &mut Node) {
     have_in_flight(node, 65_000);
 }
 
+/// The same of more than `all` packets: how many there are differs by what they carry.
 fn have_in_flight(node: &mut Node, all: u64) {
     node.sends = 16;
     for _ in 0..4_500 {

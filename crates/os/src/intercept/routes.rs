@@ -137,7 +137,7 @@ impl Plan {
     /// ([`refusal`]) knows that nobody has removed rules.
     pub fn after_death(&self) -> String {
         let blocks = [&self.v4, &self.v6].iter().any(|family| !family.blocking.is_empty());
-        let mut script = "at=$(date +%s)\n".to_owned();
+        let mut script = String::new();
         for family in [&self.v4, &self.v6] {
             // What has gone meanwhile keeps nothing else from going.
             script += &format!("ip {} -force -batch - <<END\n", family.flag);
@@ -155,7 +155,7 @@ impl Plan {
             if blocks {
                 let guard = Marks::default().guard;
                 script += &format!(
-                    "route add $how default table {NOTE_TABLE} metric $at proto {PROTOCOL}\n\
+                    "route add $how default table {NOTE_TABLE} metric $(date +%s) proto {PROTOCOL}\n\
                      rule add priority {GUARD_PRIORITY} fwmark {guard:#x} lookup {NOTE_TABLE} \
                      proto {PROTOCOL}\n"
                 );
