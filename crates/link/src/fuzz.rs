@@ -13,7 +13,7 @@ mod session;
 
 pub use endpoint::endpoints;
 #[cfg(fuzzing)]
-pub(crate) use exchange::Remembered;
+pub(crate) use exchange::{Folded, Remembered};
 pub use handshakes::handshakes;
 pub use repair::repair;
 pub use session::sessions;

@@ -6,12 +6,15 @@
 //! of low order), and secrets are wiped.
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use blake2::Digest;
+#[cfg(not(fuzzing))]
+use blake2::{Blake2s256, Digest};
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::CryptoResolver;
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 
+#[cfg(fuzzing)]
+use crate::fuzz::Folded as Blake2s256;
 use crate::keys::{Agreement, Entropy, KEY_LEN, PresharedKey, PrivateKey, PublicKey, Secret};
 use crate::seal::TAG_LEN;
 
@@ -185,7 +188,7 @@ impl Dh for X25519 {
 }
 
 #[derive(Default)]
-struct Blake2s(blake2::Blake2s256);
+struct Blake2s(Blake2s256);
 
 impl Hash for Blake2s {
     fn name(&self) -> &'static str {
@@ -198,7 +201,7 @@ impl Hash for Blake2s {
         32
     }
     fn reset(&mut self) {
-        self.0 = blake2::Blake2s256::new();
+        self.0 = Blake2s256::default();
     }
     fn input(&mut self, data: &[u8]) {
         self.0.update(data);
