@@ -23,6 +23,9 @@
 //!   hung up as it seemed, which costs: it is hung up by the escape before it is tried again. DTR
 //!   and DCD do not help: a cable of three wires has neither, whatever its driver says, and some
 //!   modems ignore DTR.
+//! * So may one that has told no result of a dialling in time. It is prepared anew before the next
+//!   number; where it answers nothing then, the call is hung up: by DTR where there is a carrier,
+//!   else by the escape.
 //! * A call that comes in is answered after some rings, and must prove within a handshake's time
 //!   that a peer calls ([`Modem::prove`]); a stranger's ends then.
 
@@ -239,6 +242,8 @@ enum Step {
     Before,
     /// Silence after it, until the modem says OK, or has had time enough.
     After,
+    /// The rest of that silence: what said OK before may have been the far end.
+    Taken,
     /// `ATH` was sent.
     Ath,
     /// Nothing helped.
@@ -292,8 +297,14 @@ pub struct Modem {
     failures: u32,
     /// Escapes that were tried to end this call.
     escapes: u32,
-    /// A call that a program before this one may have left is being hung up, or was.
+    /// A call that nobody here knows of is being hung up, or was: of a program before this one, or
+    /// of a dialling without a result.
     leftover: Leftover,
+    /// A call may be there: a number was dialled or a call answered, and nothing since then says
+    /// that there is none.
+    called: bool,
+    /// The next number is not dialled sooner.
+    paused: Option<Instant>,
     rings: u32,
     last_ring: Instant,
     carrier: bool,
@@ -322,6 +333,8 @@ impl Modem {
             failures: 0,
             escapes: 0,
             leftover: Leftover::Unknown,
+            called: false,
+            paused: None,
             rings: 0,
             last_ring: Instant::ZERO,
             carrier: false,
@@ -342,6 +355,11 @@ impl Modem {
     /// True while what is written to the line is data.
     pub fn is_online(&self) -> bool {
         matches!(self.state, State::Online { .. })
+    }
+
+    /// A call of this program's may be there, known or not.
+    pub fn may_be_in_call(&self) -> bool {
+        self.called && self.state != State::Gone
     }
 
     /// The device was opened.
@@ -365,8 +383,7 @@ impl Modem {
             _ => Told::Trouble(Cause::Unplugged),
         };
         self.state = State::Gone;
-        self.wanted = false;
-        self.carrier = false;
+        (self.wanted, self.called, self.carrier) = (false, false, false);
         self.tell(told);
     }
 
@@ -378,7 +395,7 @@ impl Modem {
             return self.tell(Told::Failed(cause));
         }
         (self.wanted, self.number, self.round) = (true, 0, 0);
-        self.renumbered = false;
+        (self.renumbered, self.paused) = (false, None);
         match self.state {
             State::Ready => self.dial_number(now),
             // Somebody waits: no time for a rest.
@@ -394,9 +411,10 @@ impl Modem {
         match self.state {
             State::Online { .. } => self.begin_hang_up(now, Cause::HungUp),
             State::Dialling { .. } | State::Answering { .. } => {
-                // Any byte ends a dialling (ITU-T V.250, 5.6.1).
+                // Any byte ends a dialling (ITU-T V.250, 5.6.1), if it is not too late.
                 self.command("");
                 self.tell(Told::Failed(Cause::HungUp));
+                self.leftover = Leftover::Unknown;
                 self.prepare(now);
             }
             State::Pausing { .. } => {
@@ -506,33 +524,41 @@ impl Modem {
             Word::Unknown => self.nonsense = self.nonsense.saturating_add(1),
             _ => self.nonsense = 0,
         }
-        let is_idle = matches!(
-            self.state,
-            State::Preparing { .. } | State::Ready | State::Pausing { .. } | State::Resting { .. }
-        );
-        if let (true, Word::Connect(rate)) = (is_idle, word) {
+        let is_idle = match self.state {
+            State::HangingUp { .. } => self.leftover == Leftover::HangingUp,
+            State::Preparing { .. } | State::Ready => true,
+            State::Pausing { .. } | State::Resting { .. } => true,
+            _ => false,
+        };
+        // A digit is no more than that here.
+        let is_digits = line.bytes().all(|b| b.is_ascii_digit());
+        if let (true, false, Word::Connect(rate)) = (is_idle, is_digits, word) {
             // The far end answered while the dialling was broken off: what was to end it was too
             // late, and the call costs.
             let wanted = self.wanted;
             self.connected(now, rate);
-            self.wanted = wanted;
+            (self.wanted, self.leftover) = (wanted, Leftover::None);
             return self.begin_hang_up(now, Cause::HungUp);
         }
         match self.state {
             State::Preparing { step, .. } => self.prepared(now, step, word),
             State::Ready | State::Pausing { .. } => self.ready(now, word),
             State::Dialling { .. } | State::Answering { .. } => self.dialled(now, word),
-            State::HangingUp { how, cause, second, .. } => {
+            State::HangingUp { how, cause, second, until } => {
                 let carrier = self.config.carrier_detect && self.carrier;
                 if (how, word) == (Step::After, Word::Ok) {
                     // The modem has taken the escape: sooner, it would have taken ATH for data.
-                    self.escapes = ESCAPES;
-                    return self.hang_up_step(now, how, cause, second);
+                    let (how, until) = (Step::Taken, until - self.config.guard);
+                    if now >= until {
+                        return self.hang_up_step(now, how, cause, second);
+                    }
+                    self.state = State::HangingUp { how, cause, second, until };
+                    return;
                 }
                 let over = match how {
                     Step::Ath => matches!(word, Word::Ok | Word::NoCarrier) && !carrier,
                     // The far end was faster.
-                    Step::Before | Step::After => word == Word::NoCarrier,
+                    Step::Before | Step::After | Step::Taken => word == Word::NoCarrier,
                     _ => false,
                 };
                 if over {
@@ -546,10 +572,14 @@ impl Modem {
     fn prepared(&mut self, now: Instant, step: usize, word: Word) {
         match word {
             Word::Ok => {
-                self.leftover = Leftover::None;
+                (self.leftover, self.called) = (Leftover::None, false);
                 self.next_step(now, step + 1);
             }
-            Word::Error => self.trouble(now, Cause::Refused),
+            Word::Error => {
+                // It takes commands: it is in no call.
+                self.called = false;
+                self.trouble(now, Cause::Refused);
+            }
             _ => {}
         }
     }
@@ -560,7 +590,7 @@ impl Modem {
         self.rings = if same_call { self.rings + 1 } else { 1 };
         self.last_ring = now;
         if self.rings >= wanted {
-            self.rings = 0;
+            (self.rings, self.called) = (0, true);
             self.command("ATA");
             self.state = State::Answering { until: now + self.config.connect_timeout };
         }
@@ -584,6 +614,7 @@ impl Modem {
         let incoming = matches!(self.state, State::Answering { .. });
         let unproven = incoming.then(|| now + self.config.probation);
         self.state = State::Online { unproven };
+        self.called = true;
         self.carrier_seen = self.carrier;
         // Whoever wanted a call while one came in has one now.
         self.wanted = false;
@@ -594,10 +625,11 @@ impl Modem {
 
     /// The dialling of one number, or an answer, has come to nothing.
     fn failed(&mut self, now: Instant, cause: Cause) {
+        // Without a result a call may be there, of which CONNECT was lost.
+        self.called = cause == Cause::Timeout;
         if let State::Answering { .. } = self.state {
-            self.state = State::Ready;
             self.tell(Told::Failed(cause));
-            return self.dial_if_wanted(now);
+            return self.go_on(now);
         }
         // Of another list the first is next.
         self.number += usize::from(!self.renumbered);
@@ -609,11 +641,21 @@ impl Modem {
         let hopeless = matches!(cause, Cause::NoDialtone | Cause::Refused);
         if hopeless || self.round >= self.config.rounds {
             self.wanted = false;
-            self.state = State::Ready;
-            return self.tell(Told::Failed(cause));
+            self.tell(Told::Failed(cause));
+            return self.go_on(now);
         }
-        let pause = self.config.pause.times(1 << self.round.min(16));
-        self.state = State::Pausing { until: now + pause };
+        self.paused = Some(now + self.config.pause.times(1 << self.round.min(16)));
+        self.go_on(now);
+    }
+
+    /// A dialling or an answer is over: what is wanted next, once it is sure that there is no call.
+    fn go_on(&mut self, now: Instant) {
+        if self.called {
+            self.leftover = Leftover::Unknown;
+            return self.prepare(now);
+        }
+        self.state = State::Ready;
+        self.dial_if_wanted(now);
     }
 
     fn dial_number(&mut self, now: Instant) {
@@ -626,13 +668,17 @@ impl Modem {
         };
         let command = format!("{}{number}", self.config.dial);
         self.command(&command);
+        self.called = true;
         self.state = State::Dialling { until: now + self.config.connect_timeout };
         self.tell(Told::Dialling(self.number));
     }
 
     fn dial_if_wanted(&mut self, now: Instant) {
-        if self.wanted {
-            self.dial_number(now);
+        let paused = self.paused.take().filter(|until| now < *until);
+        match paused {
+            _ if !self.wanted => {}
+            Some(until) => self.state = State::Pausing { until },
+            None => self.dial_number(now),
         }
     }
 
@@ -672,6 +718,10 @@ impl Modem {
     }
 
     fn trouble(&mut self, now: Instant, cause: Cause) {
+        if self.called {
+            // It is looked for again before the next try.
+            self.leftover = Leftover::Unknown;
+        }
         let wait = self.config.silence.times(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         self.state = State::Resting { until: now + wait.min(self.config.most_silence) };
@@ -729,7 +779,7 @@ impl Modem {
             Step::After if self.escapes < ESCAPES => {
                 self.state = step(Step::Before, now + self.config.guard);
             }
-            Step::After => {
+            Step::After | Step::Taken => {
                 self.lines.clear();
                 self.command("ATH");
                 self.state = step(Step::Ath, now + self.config.command_timeout);
@@ -790,8 +840,12 @@ impl Modem {
 
     fn command_lost(&mut self, now: Instant, step: usize, tries: u32) {
         if self.leftover == Leftover::Unknown {
+            self.leftover = Leftover::HangingUp;
+            if self.config.hang_up == HangUp::Dtr && self.carrier && self.called {
+                return self.drop_dtr(now, Cause::HungUp, false);
+            }
             self.begin_escape(now, Cause::HungUp, true);
-            (self.leftover, self.escapes) = (Leftover::HangingUp, ESCAPES - 1);
+            self.escapes = ESCAPES - 1;
             return;
         }
         if tries >= TRIES {

@@ -86,6 +86,13 @@ impl Bench {
             self.says("\r\nOK\r\n");
         }
     }
+    /// The modem answers the escape, after its own pause.
+    fn takes_escape(&mut self) {
+        assert_eq!(self.sent(), "", "the escape was looked at");
+        self.pass(Duration::from_millis(1_000));
+        self.says("\r\nOK\r\n");
+        self.pass(Duration::from_millis(200));
+    }
     fn carrier(&mut self, there: bool) {
         self.modem.handle_carrier(self.now, there);
         self.drain();
@@ -250,7 +257,99 @@ fn a_dialling_without_a_result_is_given_up() {
     bench.dial();
     bench.pass(Duration::from_secs(91));
     assert_eq!(bench.told(), [Told::Dialling(0), Told::Failed(Cause::Timeout)]);
-    assert_eq!(bench.sent(), "ATDT1\r\r", "any byte ends a dialling");
+    assert_eq!(bench.sent(), "ATDT1\r\rATZ\r", "any byte ends a dialling");
+    bench.prepare();
+    assert!(!bench.modem.may_be_in_call());
+}
+
+#[test]
+fn a_call_of_which_no_result_was_heard_is_hung_up_before_the_next_number() {
+    let escape = ModemConfig { hang_up: HangUp::Escape, carrier_detect: false, ..config() };
+    for (config, carrier) in [(escape, false), (config(), false), (config(), true)] {
+        let numbers = vec!["1".into(), "2".into()];
+        let mut bench = Bench::ready(ModemConfig { numbers, rounds: 1, ..config });
+        bench.dial();
+        bench.brings(b"\0CONNECT 9600\r\n~~~");
+        bench.carrier(carrier);
+        bench.pass(Duration::from_secs(91));
+        assert_eq!(bench.told(), [Told::Dialling(0)]);
+        assert_eq!(bench.sent(), "ATDT1\r\rATZ\r", "the modem takes it for data");
+        assert!(bench.modem.may_be_in_call());
+        if carrier {
+            bench.pass(Duration::from_millis(2_100));
+            assert!(!bench.dtr);
+            bench.pass(DTR_AWAY);
+            bench.carrier(false);
+        } else {
+            bench.pass(Duration::from_millis(3_300));
+            assert_eq!(bench.sent(), "+++");
+            bench.takes_escape();
+            assert_eq!(bench.sent(), "ATH\r");
+            bench.says("\r\nOK\r\n");
+        }
+        assert_eq!((bench.sent(), bench.told()), ("ATZ\r".into(), vec![]));
+        for _ in 0..3 {
+            bench.says("\r\nOK\r\n");
+        }
+        bench.pass(Duration::from_secs(5));
+        assert_eq!(bench.told(), [Told::Ready, Told::Dialling(1)]);
+    }
+    // A dialling that is broken off leaves no call either.
+    let mut bench = Bench::ready(config());
+    bench.dial();
+    bench.hang_up();
+    bench.told();
+    bench.pass(LOOKS_FOR_A_CALL);
+    assert_eq!(bench.sent(), "ATDT100\r\rATZ\r+++ATH\rATZ\r");
+}
+
+#[test]
+fn the_far_end_cannot_answer_the_escape_for_the_modem() {
+    let config = ModemConfig { hang_up: HangUp::Escape, carrier_detect: false, ..config() };
+    let mut bench = Bench::online(config);
+    bench.hang_up();
+    bench.pass(Duration::from_millis(1_200));
+    assert_eq!(bench.sent(), "+++");
+    for _ in 0..11 {
+        bench.says("\r\nOK\r\n");
+        bench.pass(Duration::from_millis(100));
+        assert_eq!(
+            bench.sent(),
+            "",
+            "the modem would take ATH for data, and the pause would be none"
+        );
+    }
+    bench.pass(Duration::from_millis(100));
+    assert_eq!(bench.sent(), "ATH\r");
+}
+
+#[test]
+fn a_call_that_the_escape_did_not_end_is_looked_for_again_and_may_still_be_there() {
+    let config = ModemConfig {
+        hang_up: HangUp::Escape,
+        carrier_detect: false,
+        numbers: vec!["1".into()],
+        ..config()
+    };
+    let mut bench = Bench::ready(config);
+    bench.dial();
+    bench.pass(Duration::from_secs(90) + LOOKS_FOR_A_CALL + Duration::from_secs(9));
+    assert_eq!(bench.told().last(), Some(&Told::Trouble(Cause::Silent)));
+    assert!(bench.modem.may_be_in_call());
+    bench.sent();
+    bench.pass(Duration::from_secs(5 + 3) + Duration::from_millis(1_200));
+    assert_eq!(bench.sent(), "ATZ\r+++");
+    bench.takes_escape();
+    bench.says("\r\nOK\r\n");
+    bench.prepare();
+    assert!(!bench.modem.may_be_in_call());
+    // A modem that refuses a command takes commands.
+    let mut bench =
+        Bench::ready(ModemConfig { numbers: vec!["1".into()], ..ModemConfig::default() });
+    bench.dial();
+    bench.pass(Duration::from_secs(91));
+    bench.says("\r\nERROR\r\n");
+    assert!(!bench.modem.may_be_in_call());
 }
 
 #[test]
@@ -292,7 +391,7 @@ fn a_call_that_a_killed_program_left_is_hung_up_before_anything_else() {
         assert_eq!(bench.sent(), "ATZ\r", "the modem takes it for data");
         bench.pass(Duration::from_millis(1_200));
         assert_eq!(bench.sent(), "+++");
-        bench.says("\r\nOK\r\n");
+        bench.takes_escape();
         assert_eq!(bench.sent(), "ATH\r");
         bench.carrier(false);
         if !carrier {
@@ -326,7 +425,7 @@ fn a_call_whose_last_data_read_as_the_modems_answer_is_hung_up_all_the_same() {
     bench.brings(b"more\rdata\r");
     bench.pass(Duration::from_secs(3) + Duration::from_millis(1_200));
     assert_eq!(bench.sent(), "+++");
-    bench.says("\r\nOK\r\n");
+    bench.takes_escape();
     assert_eq!(bench.sent(), "ATH\r");
     bench.says("\r\nOK\r\n");
     assert_eq!((bench.sent(), bench.told()), ("ATZ\r".into(), vec![]));
@@ -395,8 +494,9 @@ fn where_no_carrier_was_ever_seen_the_modem_says_that_the_call_is_over() {
         bench.pass(Duration::from_millis(100));
         assert_eq!(bench.told, []);
     }
-    bench.says("\r\nOK\r\n");
-    assert!(bench.sent.ends_with("+++ATH\r"), "{}", bench.sent);
+    bench.sent.clear();
+    bench.takes_escape();
+    assert_eq!(bench.sent, "ATH\r");
     assert_eq!(bench.told, []);
     bench.says("\r\nOK\r\n");
     assert_eq!(bench.told, [Told::Ended(Cause::HungUp)]);
@@ -455,7 +555,8 @@ fn the_escape_has_silence_on_both_sides() {
     assert_eq!(bench.sent(), "");
     bench.pass(Duration::from_millis(200));
     assert_eq!(bench.sent(), "+++");
-    bench.says("late data \r\nOK\r\n");
+    bench.says("late data \r\n");
+    bench.takes_escape();
     assert_eq!(bench.sent(), "ATH\r");
     bench.says("\r\nOK\r\n");
     assert_eq!(bench.told(), [Told::Ended(Cause::HungUp)]);
@@ -479,7 +580,7 @@ fn an_escape_that_failed_is_tried_again_and_no_call_is_said_to_be_over_without_a
         assert_eq!(bench.sent(), "", "the second pause");
         bench.pass(Duration::from_secs(1));
         assert_eq!(bench.sent(), "+++");
-        bench.says("\r\nOK\r\n");
+        bench.takes_escape();
         assert_eq!(bench.sent(), "ATH\r");
         bench.says("\r\nOK\r\n");
         assert_eq!(bench.told(), [Told::Ended(Cause::HungUp)]);
