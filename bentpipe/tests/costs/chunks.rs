@@ -54,6 +54,18 @@ pub const ALL: &[Attack] = &[
         begin(out, n);
         items(out, n, 2, |i| [1 << 2, i as u8])
     }),
+    attack("DEDUP, behind a missing one", |_, n, out| {
+        // The stream waits for a chunk, and each packet has it looked at again.
+        begin(out, n);
+        let (missing, literals) = (references(1, 1, 1), [1 << 2, b'x'].repeat(420));
+        let at = |n: u64| missing.len() as u64 + n * literals.len() as u64;
+        match n {
+            0 => data(out, 0, 0, &missing),
+            1..=100 => data(out, 0, at(n - 1), &literals),
+            _ => (0..150).for_each(|_| data(out, 0, at(100), &[])),
+        }
+        0
+    }),
     Attack {
         name: "DEDUP, empty blocks",
         config: packed,

@@ -93,6 +93,17 @@ impl Codecs {
                 return 0;
             }
         };
+        if let Next::Nothing = next {
+            let is_over = active.session.is_complete(f.stream)
+                && active.session.peek_slices(f.stream, &mut [&[]]) == 0;
+            match is_over {
+                // Its host may go on in the other direction for long.
+                true => self.drop_history(flow, f.peer),
+                // It may wait long for a chunk, and holds a block meanwhile.
+                false => self.not_taken(flow, f.peer),
+            }
+            return 0;
+        }
         let Some(flow_codec) = self.flows.get(&flow) else { return 0 };
         match next {
             Next::Chunk => slices[0] = flow_codec.from_items.as_ref().map_or(&[], |d| d.content()),

@@ -31,6 +31,9 @@ pub enum Shown<'a> {
     More,
 }
 
+/// Items that one look ahead passes.
+const ITEMS_AT_ONCE: usize = 256;
+
 /// One direction of a stream on its way from the link.
 ///
 /// Content is loaded when the host can take it, one chunk at a time. The last byte of an item
@@ -46,6 +49,8 @@ pub struct ItemDecoder {
     /// How much of the input that is.
     seen: usize,
     key: u64,
+    /// How far into the input was looked for what is to be asked for, and the last number there.
+    ahead: (usize, u64),
     /// Content of the chunk that is shown, how much of it was taken.
     shown: Option<Arc<[u8]>>,
     taken: usize,
@@ -73,6 +78,7 @@ impl Default for ItemDecoder {
             chunk: 0,
             seen: 0,
             key: 0,
+            ahead: (0, 0),
             shown: None,
             taken: 0,
         }
@@ -134,6 +140,7 @@ impl ItemDecoder {
                 return Ok(None);
             }
             self.head = start.to_vec();
+            self.passed(n - before);
             return Ok(Some(n - before));
         };
         self.state = match item {
@@ -152,7 +159,16 @@ impl ItemDecoder {
         };
         self.seen = 0;
         self.head = Vec::new();
+        self.passed(len - before);
+        if matches!(self.state, State::References(..)) && self.ahead.0 == 0 {
+            self.ahead = (1, self.last); // Behind the byte that is left of the item.
+        }
         Ok(Some(len - before))
+    }
+
+    /// So many bytes of the input are done: what was looked at ahead is nearer by these.
+    fn passed(&mut self, n: usize) {
+        self.ahead.0 = self.ahead.0.saturating_sub(n);
     }
 
     /// Takes what has come of a literal for the store, whatever the host has taken.
@@ -195,12 +211,13 @@ impl ItemDecoder {
         Ok(Shown::Content(self.content()))
     }
 
-    /// Asks for what the stream refers to further on and is not there.
-    fn look_ahead(&self, receiver: &mut Receiver, key: u64, input: &[&[u8]]) {
-        let mut last = self.last;
-        let mut skip = 1; // The byte that is left of the item.
+    /// Asks for what the stream refers to further on and is not there. The stream stands still
+    /// meanwhile, so that each look goes on where the one before ended: a stream that waits is
+    /// looked at at each of its packets.
+    fn look_ahead(&mut self, receiver: &mut Receiver, key: u64, input: &[&[u8]]) {
         let mut start = [0; MAX_ITEM];
-        loop {
+        for _ in 0..ITEMS_AT_ONCE {
+            let (mut skip, mut last) = self.ahead;
             let n = copy_from(input, skip, &mut start);
             let start = &start[..n];
             let Ok(Some((item, len))) = Item::read(start, last) else { return };
@@ -215,13 +232,18 @@ impl ItemDecoder {
                 Item::References { first, count } => {
                     let Some(tags) = start.get(len..len + count * TAG) else { return };
                     for n in 0..count {
-                        receiver.ahead(first + n as u64, tag_at(tags, n), key);
+                        if !receiver.ahead(first + n as u64, tag_at(tags, n), key) {
+                            return; // There is no room now; the next look begins here.
+                        }
                     }
                     skip += tags.len();
                     last = first + count as u64 - 1;
                 }
             }
+            self.ahead = (skip, last);
         }
+        // The rest has its turn when others have had theirs.
+        receiver.look_again(key);
     }
 
     /// The content that [`ItemDecoder::show`] found.
@@ -232,6 +254,12 @@ impl ItemDecoder {
     /// The host took `n` bytes of what was shown. Answers how many bytes of the input are
     /// done.
     pub fn took(&mut self, receiver: &mut Receiver, n: usize) -> usize {
+        let done = self.took_of_item(receiver, n);
+        self.passed(done);
+        done
+    }
+
+    fn took_of_item(&mut self, receiver: &mut Receiver, n: usize) -> usize {
         match &mut self.state {
             State::Head => 0,
             State::Rest => n,

@@ -235,6 +235,7 @@ impl Receiver {
             let State::Here { content, id, from_peer } = &pending.state else {
                 if !pending.keys.contains(&key) {
                     pending.keys.push(key);
+                    self.wake_next();
                 }
                 return Ok(None);
             };
@@ -251,12 +252,32 @@ impl Receiver {
     }
 
     /// The same for what the stream will come to: it is read, or asked for, if it is not in
-    /// memory. What is read must not drive out what others are about to fetch.
-    pub(super) fn ahead(&mut self, number: u64, wanted: Tag, key: u64) {
+    /// memory. What is read must not drive out what others are about to fetch. False: there is no
+    /// room for it now.
+    pub(super) fn ahead(&mut self, number: u64, wanted: Tag, key: u64) -> bool {
+        if self.pending.contains_key(&number) {
+            return true;
+        }
         let is_read = self.store.is_on_disk(number);
-        let enough = is_read && (self.store.reads_enough() || self.here_bytes >= MAX_HERE / 2);
-        if !enough && !self.pending.contains_key(&number) && self.pending.len() < MAX_AHEAD {
+        if self.pending.len() >= MAX_AHEAD {
+            return false;
+        }
+        // A disk answers soon, whenever it is asked.
+        if !is_read || !self.store.reads_enough() && self.here_bytes < MAX_HERE / 2 {
             let _ = self.look(number, wanted, key, MAX_AHEAD);
+        }
+        true
+    }
+
+    /// The stream has not looked at all that it could.
+    pub(super) fn look_again(&mut self, key: u64) {
+        self.ready.extend([key]);
+    }
+
+    /// A stream that waits for a place may find one: it was woken for one that nobody took.
+    fn wake_next(&mut self) {
+        if self.pending.len() < MAX_PENDING || !self.here.is_empty() {
+            self.ready.extend(self.crowded.pop_front());
         }
     }
 
@@ -273,7 +294,10 @@ impl Receiver {
             self.store.remove(number);
         }
         let found = match self.store.find(number) {
-            Found::Memory(content) => return Ok(Some(content)),
+            Found::Memory(content) => {
+                self.wake_next();
+                return Ok(Some(content));
+            }
             found => found,
         };
         if self.pending.len() >= most && !self.make_room() {
@@ -317,6 +341,8 @@ impl Receiver {
         let of_it = self.pending.iter().filter(|(_, p)| p.keys.contains(&key));
         let numbers: Vec<u64> = of_it.map(|(n, _)| *n).collect();
         numbers.into_iter().for_each(|number| self.leave_one(number, key));
+        // It may have been woken for a place.
+        self.wake_next();
         self.drop_partial(key);
     }
 

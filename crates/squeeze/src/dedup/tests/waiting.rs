@@ -2,9 +2,9 @@
 
 use super::ends::{Pair, Stream, WINDOW, limits, random};
 use super::faults::pair;
-use crate::dedup::keys::tag;
-use crate::dedup::wire::Message;
-use crate::dedup::{Bad, Limits, Op, Scope};
+use crate::dedup::keys::{TAG, tag};
+use crate::dedup::wire::{Item, Message};
+use crate::dedup::{Bad, ItemDecoder, Limits, Op, Scope, Shown};
 
 const LAN: Option<Scope> = Some(Scope::Lan);
 
@@ -45,6 +45,35 @@ fn known_content_on_disk_costs_no_turn_of_the_disk_or_of_the_peer_for_each_chunk
         }
         stream.close(&mut pair);
     }
+}
+
+#[test]
+fn what_follows_a_missing_chunk_is_looked_at_once_however_often_the_stream_is() {
+    let mut pair = pair();
+    let mut input = Vec::new();
+    Item::References { first: 1_000, count: 1 }.write(0, &mut input);
+    input.extend([0; TAG]);
+    for _ in 0..4_000 {
+        Item::Literal(1).write(1_000, &mut input);
+        input.push(b'x');
+    }
+    Item::References { first: 2_000, count: 1 }.write(1_000, &mut input);
+    input.extend([0; TAG]);
+    let mut decoder = ItemDecoder::default();
+    let Ok(Shown::Head(n)) = decoder.show(&mut pair.far.dedup.receiver, 1, &[&input]) else {
+        panic!("an item")
+    };
+    input.drain(..n);
+    let mut asked_after = |looks: usize| {
+        for _ in 0..looks {
+            let shown = decoder.show(&mut pair.far.dedup.receiver, 1, &[&input]);
+            assert!(matches!(shown, Ok(Shown::Waiting)));
+        }
+        while pair.far.dedup.poll_message(false, &mut Vec::new()) {}
+        pair.far.dedup.receiver.asked()
+    };
+    assert_eq!(asked_after(10), 1, "a look passes some items and no more");
+    assert_eq!(asked_after(10), 2, "each goes on where the one before ended");
 }
 
 #[test]
