@@ -28,6 +28,9 @@ pub enum Error {
     /// The gateway sent something else than a message, or a message cannot be sent.
     #[error("a packet between gateway and service: {0}")]
     Malformed(#[from] Malformed),
+    /// Too much waits to be said.
+    #[error("the gateway takes nothing of what is said")]
+    NotHeard,
 }
 
 /// What came from the gateway.
@@ -226,7 +229,8 @@ impl Client {
     }
 
     /// Sends a request, with bytes and a socket where it has them. Waits while the gateway takes
-    /// no more.
+    /// no more, which it does not as long as answers are unread: not for the thread that takes
+    /// what comes ([`Queued`](crate::Queued) is for that).
     ///
     /// # Errors
     /// If the socket fails, or the packet would be too long.
@@ -236,9 +240,18 @@ impl Client {
         bytes: &[u8],
         socket: Option<BorrowedFd<'_>>,
     ) -> Result<(), Error> {
-        let packet = packet::encode(request, bytes)?;
-        self.socket.send(&[IoSlice::new(&packet)], socket.as_slice(), true)?;
-        Ok(())
+        self.send_packet(&packet::encode(request, bytes)?, socket, true)
+    }
+
+    /// Sends a packet; where the gateway takes no more it waits if `wait`, and else it is
+    /// `WouldBlock`.
+    pub(crate) fn send_packet(
+        &self,
+        packet: &[u8],
+        socket: Option<BorrowedFd<'_>>,
+        wait: bool,
+    ) -> Result<(), Error> {
+        Ok(self.socket.send(&[IoSlice::new(packet)], socket.as_slice(), wait)?)
     }
 
     /// Opens a stream to the service of this name at `peer` and waits for it; its number and its

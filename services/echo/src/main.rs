@@ -18,7 +18,7 @@ use os::poll::{Events, Interest, Poller};
 use os::tcp::Stream;
 use service::carry::{Carried, Turn};
 use service::message::{Accepted, Incoming};
-use service::{Client, Error, Event, Reason, Request};
+use service::{Client, Error, Event, Queued, Reason, Request};
 use units::Duration;
 
 /// The poller's number for the gateway; connections have two each from 1 on.
@@ -51,7 +51,7 @@ struct Joined {
 }
 
 struct Echo {
-    client: Client,
+    client: Queued,
     poller: Poller,
     asked: BTreeMap<u64, Asked>,
     /// The last request, and the last connection.
@@ -65,14 +65,14 @@ struct Echo {
 
 fn serve() -> Result<(), Error> {
     let poller = Poller::new().map_err(io::Error::other)?;
-    let client = Client::from_environment()?;
-    poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
+    let client = Queued::new(Client::from_environment()?);
     let (asked, carried, more) = Default::default();
     let mut echo = Echo { client, poller, asked, last: (0, 0), carried, more, done: 0, bytes: 0 };
     let (mut room, mut buffer) = (service::room(), vec![0; BUFFER]);
     let mut events = Events::with_capacity(256);
     loop {
         let at_once = (!echo.more.is_empty()).then_some(Duration::ZERO);
+        echo.client.watch(&echo.poller, GATEWAY)?;
         echo.poller.wait(&mut events, at_once).map_err(io::Error::other)?;
         for number in std::mem::take(&mut echo.more) {
             echo.turn(number, &mut buffer);

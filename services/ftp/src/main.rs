@@ -24,7 +24,7 @@ use os::tcp::Stream;
 use service::carry::{Carried, Turn, Verdict, Way};
 use service::message::{Accepted, Denied, Incoming};
 use service::quota::Quota;
-use service::{Client, Error, Event, Reason, Request};
+use service::{Client, Error, Event, Queued, Reason, Request};
 use units::{Duration, one_host};
 
 /// The poller's number for the gateway; connections have two each from 1 on.
@@ -44,7 +44,21 @@ const AT_ONCE: usize = 64;
 /// How often the gateway is told what is counted.
 const TOLD: Duration = Duration::from_secs(1);
 
+/// For persons. A gateway starts this program.
+const ABOUT: &str = "\
+Carries FTP over a bentpipe link, active mode included (docs/ftp.md).
+
+A gateway starts this program; its file names it:
+
+  [service.ftp]
+  command = [\"/usr/bin/bentpipe-ftp\"]
+
+It has no options but -h, --help and -V, --version.";
+
 fn main() -> ExitCode {
+    if service::answers_person(ABOUT, concat!("bentpipe-ftp ", env!("CARGO_PKG_VERSION"))) {
+        return ExitCode::SUCCESS;
+    }
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -111,7 +125,7 @@ struct Counted {
 }
 
 struct Ftp {
-    client: Client,
+    client: Queued,
     poller: Poller,
     places: Places,
     asked: BTreeMap<u64, Asked>,
@@ -138,6 +152,7 @@ fn serve() -> Result<(), Error> {
     loop {
         let at_once = (!ftp.more.is_empty()).then_some(Duration::ZERO);
         let wait = at_once.or_else(|| ftp.until_told());
+        ftp.client.watch(&ftp.poller, GATEWAY)?;
         ftp.poller.wait(&mut events, wait).map_err(io::Error::other)?;
         ftp.tell();
         for number in std::mem::take(&mut ftp.more) {
@@ -165,11 +180,10 @@ fn serve() -> Result<(), Error> {
 impl Ftp {
     fn new(client: Client) -> Result<Ftp, Error> {
         let poller = Poller::new().map_err(io::Error::other)?;
-        poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
         let (asked, connects, joined, near, more, counted) = Default::default();
         let (places, quota, last) = (Places::new(MOST), Quota::new(MOST_CONNECTS), 0);
         Ok(Ftp {
-            client,
+            client: Queued::new(client),
             poller,
             places,
             asked,
@@ -319,9 +333,16 @@ impl Ftp {
             eprintln!("{} wants port {port} of {client}, which has not named it", it.peer);
             return Ok(());
         };
+        let session = self.joined.get(&number).map(|it| it.sockets.ends[0].as_fd());
+        let session = match session.map(|it| it.try_clone_to_owned()).transpose() {
+            Ok(session) => session,
+            Err(why) => {
+                eprintln!("no data connection to {client}: {why}");
+                return Ok(());
+            }
+        };
         let Some(request) = self.place(Holder::host(client.ip()))? else { return Ok(()) };
         self.asked.insert(request, Asked::Host(stream));
-        let session = self.joined.get(&number).map(|it| it.sockets.ends[0].as_fd());
         self.client.send(&Request::Back { request, port }, b"", session)
     }
 

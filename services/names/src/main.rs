@@ -20,7 +20,7 @@ use names::far::{self, Far};
 use names::near::{self, By, Datagram, Near};
 use os::poll::{Events, Interest, Poller};
 use service::message::{Accepted, LinkState};
-use service::{Client, Error, Event, Request, Takes};
+use service::{Client, Error, Event, Queued, Request, Takes};
 use units::{Duration, Shares, host_in_network};
 
 use wire::Wire;
@@ -58,7 +58,21 @@ const MOST_READ: usize = 96 << 10;
 /// What may wait for a link, in bytes; what is more is given up.
 const MOST_WAITING: usize = 1 << 20;
 
+/// For persons. A gateway starts this program.
+const ABOUT: &str = "\
+Answers hosts' questions for names at both ends of a bentpipe link (docs/names.md).
+
+A gateway starts this program; its file names it:
+
+  [service.names]
+  command = [\"/usr/bin/bentpipe-names\"]
+
+It has no options but -h, --help and -V, --version.";
+
 fn main() -> ExitCode {
+    if service::answers_person(ABOUT, concat!("bentpipe-names ", env!("CARGO_PKG_VERSION"))) {
+        return ExitCode::SUCCESS;
+    }
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -125,7 +139,7 @@ enum Half {
 }
 
 struct Names {
-    client: Client,
+    client: Queued,
     poller: Poller,
     began: Instant,
     near: Near,
@@ -163,11 +177,10 @@ fn serve() -> Result<(), Error> {
 impl Names {
     fn new(client: Client) -> Result<Names, Error> {
         let poller = Poller::new().map_err(io::Error::other)?;
-        poller.add(&client, GATEWAY, Interest::READ).map_err(io::Error::other)?;
         let (near, far, sockets, halves, hosts, again) = Default::default();
         let (asked, dials, told) = Default::default();
         Ok(Names {
-            client,
+            client: Queued::new(client),
             poller,
             began: Instant::now(),
             near,
@@ -195,6 +208,7 @@ impl Names {
             true => (waits || has_news).then_some(TICK),
             false => Some(Duration::ZERO),
         };
+        self.client.watch(&self.poller, GATEWAY)?;
         self.poller.wait(events, wait).map_err(io::Error::other)?;
         for number in std::mem::take(&mut self.again) {
             self.turn(number)?;
@@ -231,7 +245,8 @@ impl Names {
         let is_unsaid = |socket: &Socket| {
             matches!(socket.of, Of::Host(_) | Of::Dial(_)) || !socket.wire.written.is_empty()
         };
-        if self.near.waits() || !self.dials.is_empty() || self.sockets.values().any(is_unsaid) {
+        let waits = self.near.waits() || !self.dials.is_empty() || self.client.is_unsaid();
+        if waits || self.sockets.values().any(is_unsaid) {
             self.busy = now;
         }
         self.stops && now.saturating_sub(self.busy) >= MOMENT

@@ -1,5 +1,6 @@
 //! The loop: what one who asks without end, or reads nothing, costs the others.
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use names::message::Query;
@@ -232,4 +233,59 @@ fn a_question_whose_server_is_not_reached_counts_until_the_gateway_says_so() {
         step(&mut names);
     }
     assert_eq!(ask(&mut names, 1_001).len(), 1);
+}
+
+/// A gateway that refuses all connections at once, and takes no request while an answer is unread.
+/// It ends when it comes to nothing for ten seconds.
+fn refuse(gateway: SeqPacket, most: usize) -> Option<SeqPacket> {
+    let (mut room, mut answers) = (service::room(), VecDeque::<Vec<u8>>::new());
+    let (mut refused, mut moved) = (0, Instant::now());
+    while refused < most {
+        if moved.elapsed().as_secs() >= 10 {
+            return None;
+        }
+        if let Some(packet) = answers.front() {
+            match gateway.send(&[IoSlice::new(packet)], &[], false) {
+                Ok(()) => {
+                    answers.pop_front();
+                    (refused, moved) = (refused + 1, Instant::now());
+                }
+                Err(_) => std::thread::yield_now(),
+            }
+        } else if let Ok(got) = gateway.receive(&mut room, false) {
+            let (request, _) = packet::decode::<Request>(&room[..got.len]).unwrap();
+            if let Request::Connect { request, .. } = request {
+                let failed = Event::Failed { request, reason: service::Reason::Denied };
+                answers.push_back(packet::encode(&failed, b"").unwrap());
+            }
+        } else {
+            std::thread::yield_now();
+        }
+    }
+    Some(gateway)
+}
+
+#[test]
+fn a_peer_whose_questions_all_fail_at_once_does_not_hold_up_the_service() {
+    const ASKED: usize = 1_000;
+    let (mut names, gateway) = names();
+    let large = TcpOptions {
+        send_buffer: Some(400 << 10),
+        receive_buffer: Some(400 << 10),
+        ..TcpOptions::default()
+    };
+    let (ours, theirs) = pair(&large, &large).unwrap();
+    let server = SERVER.parse().unwrap();
+    for id in 0..ASKED as u32 {
+        let query = Query::parse(&question(0, &format!("n{id}.example"))).unwrap().canonical;
+        let client = ([10, 1, (id >> 8) as u8, id as u8], 4_000).into();
+        let frame = Frame::Ask { id, waits: true, client, server, query }.encode();
+        assert_eq!(theirs.write(&frame).unwrap(), frame.len());
+    }
+    let refusing = std::thread::spawn(move || refuse(gateway, ASKED));
+    names.open_far("evil".into(), ours.into()).unwrap();
+    while !refusing.is_finished() {
+        step(&mut names);
+    }
+    assert!(refusing.join().unwrap().is_some(), "both wait for each other");
 }
