@@ -1,6 +1,7 @@
 //! The service `bentpipe-web` at both ends of a link: hosts' requests to port 80, and what is not
 //! HTTP there.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::process::Command;
@@ -102,9 +103,9 @@ impl Server {
         thread::spawn(move || {
             loop {
                 let stream = accept(&listener);
-                connections.fetch_add(1, Ordering::Relaxed);
+                let number = connections.fetch_add(1, Ordering::Relaxed);
                 let heads = Arc::clone(&heads);
-                thread::spawn(move || serve(stream, &heads, answer));
+                thread::spawn(move || serve(stream, number, &heads, answer));
             }
         });
         server
@@ -119,13 +120,18 @@ impl Server {
     }
 }
 
-fn serve(mut stream: TcpStream, heads: &Mutex<Vec<String>>, answer: Answer) -> Option<()> {
+fn serve(
+    mut stream: TcpStream,
+    number: u64,
+    heads: &Mutex<Vec<String>>,
+    answer: Answer,
+) -> Option<()> {
     loop {
         let head = read_head(&mut stream)?;
         let length = field(&head, "content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
         stream.read_exact(&mut body).ok()?;
-        heads.lock().unwrap().push(head.clone());
+        heads.lock().unwrap().push(format!("{head}came-on: {number}\r\n"));
         let (fields, body) = answer(&head, &body);
         stream.write_all(fields.as_bytes()).ok()?;
         if !head.starts_with("HEAD") {
@@ -248,6 +254,12 @@ fn every_kind_of_message_passes_from_real_clients_to_servers_and_back() {
     let heads = server.heads();
     assert!(heads.iter().all(|h| field(h, "host") == Some("10.2.0.2")), "{heads:?}");
     assert!(heads.iter().all(|h| !h.contains("bp-")), "{heads:?}");
+    let came_on = |with_body: bool| -> BTreeSet<&str> {
+        let has_body = |h: &&String| field(h, "content-length").is_some_and(|n| n != "0");
+        let those = heads.iter().filter(|h| has_body(h) == with_body);
+        those.map(|h| field(h, "came-on").unwrap()).collect()
+    };
+    assert!(!came_on(true).is_empty() && came_on(true).is_disjoint(&came_on(false)), "{heads:?}");
     // One stream carried all of it.
     wait_for_count(&world.a, "exchanges", 1);
     wait_for_count(&world.b, "forwarded", server.heads().len() as u64);

@@ -241,6 +241,8 @@ pub fn for_server<B>(request: &mut Request<B>) -> Result<Way, Refused> {
     let to = to.and_then(|t| t.parse().ok()).ok_or(Refused::Host)?;
     let from = from.and_then(|t| t.parse().ok()).ok_or(Refused::Host)?;
     strip_hop(fields);
+    // A terminal that answered it did not let it cross (W-RQ-1).
+    fields.remove(header::EXPECT);
     if let Some(cookie) = fields.remove(LONG_COOKIE) {
         fields.insert(header::COOKIE, cookie);
     }

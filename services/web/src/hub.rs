@@ -72,6 +72,11 @@ struct Ahead;
 /// A peer, a server for one of its hosts, and the name that it must prove to speak TLS.
 type Key = (Rc<str>, Way, Option<Rc<str>>);
 
+/// Of which requests warm connections are: those with bodies have connections of their own. A
+/// server that takes a body for the next request answers that, too, and nobody else is to get that
+/// answer.
+type Pool = (Key, bool);
+
 /// The hub's part.
 pub struct Hub {
     pub gateway: Rc<Gateway>,
@@ -82,7 +87,7 @@ pub struct Hub {
     pub verifying: Verifying,
     /// What is kept for all terminals; `None`: nothing is.
     pub kept: Option<Kept>,
-    warm: RefCell<BTreeMap<Key, Vec<(Instant, Sender)>>>,
+    warm: RefCell<BTreeMap<Pool, Vec<(Instant, Sender)>>>,
     secure: Secure,
     named: Named,
 }
@@ -122,7 +127,7 @@ impl Hub {
             let key: Key = (peer.clone(), Way { to, ..way }, proves.clone());
             match self.connect(&key, false).await {
                 Ok(sender) => {
-                    self.keep(key, sender);
+                    self.keep((key, false), sender);
                     self.named.keep(name, to);
                     return Ok(to);
                 }
@@ -264,11 +269,12 @@ impl Hub {
         request: Request<Body>,
     ) -> Result<Response<Body>, String> {
         let logs_in = headers::logs_connection_in(request.headers());
-        let (answer, sender) = self.ask(key, request).await?;
+        let pool = (key.clone(), !request.body().is_end_stream());
+        let (answer, sender) = self.ask(&pool, request).await?;
         // Whoever is asked there next would be taken for the same user.
         let is_somebodys = logs_in || headers::logs_connection_in(answer.headers());
-        let key = (!is_somebodys).then(|| key.clone());
-        let mut answer = self.clone().hand_on(key, answer, sender);
+        let pool = (!is_somebodys).then_some(pool);
+        let mut answer = self.clone().hand_on(pool, answer, sender);
         push::fields::clear(answer.headers_mut());
         delta::clear(answer.headers_mut());
         verified::clear(answer.headers_mut());
@@ -279,11 +285,11 @@ impl Hub {
     /// and what is asked can be asked again (RFC 9110, section 9.2.2).
     async fn ask(
         &self,
-        key: &Key,
+        pool: &Pool,
         mut request: Request<Body>,
     ) -> Result<(Response<Incoming>, Sender), String> {
         let (again, is_ahead) = (again(&request), is_ahead(&request));
-        while let Some(mut sender) = self.take_warm(key) {
+        while let Some(mut sender) = self.take_warm(pool) {
             match sender.try_send_request(request).await {
                 Ok(answer) => return Ok((answer, sender)),
                 Err(mut failed) => match (failed.take_message(), &again) {
@@ -296,20 +302,20 @@ impl Hub {
                 },
             }
         }
-        let mut sender = self.connect(key, is_ahead).await?;
+        let mut sender = self.connect(&pool.0, is_ahead).await?;
         let answer = sender.send_request(request).await.map_err(|why| why.to_string())?;
         Ok((answer, sender))
     }
 
-    fn take_warm(&self, key: &Key) -> Option<Sender> {
+    fn take_warm(&self, pool: &Pool) -> Option<Sender> {
         let mut warm = self.warm.borrow_mut();
-        let kept = warm.get_mut(key)?;
+        let kept = warm.get_mut(pool)?;
         while let Some((since, sender)) = kept.pop() {
             if since.elapsed() < WARM && sender.is_ready() {
                 return Some(sender);
             }
         }
-        warm.remove(key);
+        warm.remove(pool);
         None
     }
 
@@ -342,11 +348,11 @@ impl Hub {
         }
     }
 
-    /// The answer as it crosses the link. The connection is kept under its key once the answer is
+    /// The answer as it crosses the link. The connection is kept in its pool once the answer is
     /// through.
     fn hand_on(
         self: Rc<Hub>,
-        key: Option<Key>,
+        pool: Option<Pool>,
         answer: Response<Incoming>,
         sender: Sender,
     ) -> Response<Body> {
@@ -363,23 +369,23 @@ impl Hub {
             let mut sender = sender;
             // Ready when the body has been read to its end; failed when the server closes.
             if sender.ready().await.is_ok()
-                && let Some(key) = key
+                && let Some(pool) = pool
             {
-                self.keep(key, sender);
+                self.keep(pool, sender);
             }
         });
         let body = if over { nothing() } else { passing(body) };
         Response::from_parts(parts, body)
     }
 
-    fn keep(&self, key: Key, sender: Sender) {
+    fn keep(&self, pool: Pool, sender: Sender) {
         let mut warm = self.warm.borrow_mut();
         warm.retain(|_, kept| {
             kept.retain(|(since, sender)| since.elapsed() < WARM && !sender.is_closed());
             !kept.is_empty()
         });
         let all: usize = warm.values().map(Vec::len).sum();
-        let kept = warm.entry(key).or_default();
+        let kept = warm.entry(pool).or_default();
         if all < WARM_ALL && kept.len() < WARM_EACH {
             kept.push((Instant::now(), sender));
         }

@@ -187,7 +187,7 @@ impl Hub {
     async fn reach(&self, kept: &Kept, key: &Key, is_ahead: bool) -> Result<(), String> {
         if !kept.allows(&key.0, key.1.to) {
             let sender = self.connect(key, is_ahead).await?;
-            self.keep(key.clone(), sender);
+            self.keep((key.clone(), false), sender);
         }
         Ok(())
     }

@@ -11,6 +11,10 @@ use super::{Found, Kind};
 
 /// Bytes that one page's reader may take.
 const MEMORY: usize = 256 << 10;
+/// It is given so many at a time: what it gets in one piece, it reads without counting.
+const PIECE: usize = 16 << 10;
+/// The longest reference to a character that is known, up to its ";".
+const REFERENCE: usize = 8;
 /// A page's width in CSS pixels, where an image has several widths and says no more.
 const WIDTH: u32 = 1280;
 
@@ -75,10 +79,12 @@ impl Html {
 
     /// What the next bytes name. After an error the rest names nothing.
     pub fn read(&mut self, bytes: &[u8], found: &mut Vec<Found>) {
-        if let Some(reader) = &mut self.reader
-            && reader.write(bytes).is_err()
-        {
-            self.reader = None;
+        for piece in bytes.chunks(PIECE) {
+            if let Some(reader) = &mut self.reader
+                && reader.write(piece).is_err()
+            {
+                self.reader = None;
+            }
         }
         found.append(&mut self.seen.borrow_mut().found);
     }
@@ -200,10 +206,9 @@ fn unescape(value: &str) -> String {
     while let Some(at) = rest.find('&') {
         text.push_str(&rest[..at]);
         rest = &rest[at..];
-        let known = rest
-            .find(';')
-            .filter(|end| *end <= 8)
-            .and_then(|end| character(&rest[1..end]).map(|c| (c, end + 1)));
+        // No further: a value may have a million of "&" and no ";".
+        let end = rest.bytes().take(REFERENCE + 1).position(|b| b == b';');
+        let known = end.and_then(|end| character(&rest[1..end]).map(|c| (c, end + 1)));
         let (c, length) = known.unwrap_or(('&', 1));
         text.push(c);
         rest = &rest[length..];
@@ -301,6 +306,22 @@ mod tests {
             deep.read("<div>".repeat(200).as_bytes(), &mut found);
         }
         assert!(deep.reader.is_none(), "a page of 200,000 levels is given up");
+    }
+
+    #[test]
+    fn references_without_ends_cost_no_more_than_others() {
+        assert_eq!(unescape("a&amp;b&#x41;&#x10FFFF;&nope;&"), "a&bA&#x10FFFF;&nope;&");
+        let value = "&".repeat(1 << 20);
+        // Looked for through the rest each time, their ends would take a minute.
+        let begin = std::time::Instant::now();
+        assert_eq!(unescape(&value), value);
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10));
+    }
+
+    #[test]
+    fn an_attribute_has_no_more_room_in_one_piece_than_in_many() {
+        let page = format!("<img src=\"{}\"><img src=b.png>", "a".repeat(2 * MEMORY));
+        assert_eq!(found(&page, page.len()), []);
     }
 
     #[test]

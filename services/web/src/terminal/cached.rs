@@ -14,6 +14,7 @@ use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use service::message::Accepted;
+use tokio::time::timeout;
 
 use super::{Terminal, from};
 use crate::body::{Body, keeping, nothing, passing, whole};
@@ -26,7 +27,8 @@ use crate::terminal::Pushes;
 
 /// Answers that are validated while hosts have been given them.
 const MEANWHILE: usize = 64;
-
+/// A server has so long for one of them: others wait for its place.
+const MEANWHILE_TIME: Duration = Duration::from_secs(300);
 /// How long a link that is down may take to come up before it is said that nobody can be asked.
 const MOMENT: Duration = Duration::from_secs(2);
 /// What the host is told then.
@@ -258,11 +260,15 @@ impl Terminal {
         let validating = conditions.is_some();
         condition(request.headers_mut(), conditions.unwrap_or_default());
         Local::spawn(async move {
-            // Where it fails the next request asks again.
-            if let Ok(answer) = self.ask_for(&peer, asked, request, Some(found), validating).await {
-                let mut body = answer.into_body();
-                while let Some(Ok(_)) = body.frame().await {}
-            }
+            let ask = async {
+                // Where it fails the next request asks again.
+                let answer = self.ask_for(&peer, asked, request, Some(found), validating).await;
+                if let Ok(answer) = answer {
+                    let mut body = answer.into_body();
+                    while let Some(Ok(_)) = body.frame().await {}
+                }
+            };
+            let _ = timeout(MEANWHILE_TIME, ask).await;
             self.meanwhile.borrow_mut().remove(&which);
         });
     }

@@ -21,6 +21,8 @@ use crate::shares::HostPlace;
 const SILENCE: Duration = Duration::from_millis(100);
 /// What it began to say must come to an end by then.
 pub const SLOW: Duration = Duration::from_secs(10);
+/// So much is judged at every byte: the words of other protocols are short.
+const FEW: usize = 256;
 /// So long it is waited for where it is known that the server does not begin.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// While it is waited for, it is looked so often whether that still makes sense.
@@ -111,7 +113,7 @@ pub async fn first_bytes(
     if read.is_empty() && !speaks(stream, wait, makes_sense).await {
         return (Verdict::Pass, read);
     }
-    let until = Instant::now() + SLOW;
+    let (until, mut judged) = (Instant::now() + SLOW, read.len());
     while timeout_at(until, stream.readable()).await.is_ok_and(|ready| ready.is_ok()) {
         read.reserve(MAX_HEAD);
         match stream.try_read_buf(&mut read) {
@@ -119,12 +121,22 @@ pub async fn first_bytes(
             Ok(1..) => {}
             _ => break,
         }
+        if !says_more(&read, judged) {
+            continue;
+        }
+        judged = read.len();
         match judge(&read) {
             Verdict::More => {}
             verdict => return (verdict, read),
         }
     }
     (Verdict::Pass, read)
+}
+
+/// Is what was read, of which so much was judged, worth another look? All of it is read for that:
+/// who sends it byte by byte is not to have it read as often.
+fn says_more(read: &[u8], judged: usize) -> bool {
+    read.len() <= FEW || read[judged..].contains(&b'\n') || read.len() >= judged + judged / 8
 }
 
 /// Waits for the host to say something, or to end; false if its server may be the one to begin.
@@ -153,6 +165,19 @@ mod tests {
 
     fn at(n: u32) -> SocketAddr {
         (std::net::Ipv4Addr::from(n), 80).into()
+    }
+
+    #[test]
+    fn what_comes_byte_by_byte_is_judged_a_few_hundred_times() {
+        let head = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(15_000)).into_bytes();
+        let (mut judged, mut times) = (0, 0);
+        for n in 1..=head.len() {
+            if says_more(&head[..n], judged) {
+                (judged, times) = (n, times + 1);
+            }
+        }
+        assert!(times < FEW + 60, "{times}");
+        assert_eq!((judged, judge(&head)), (head.len(), Verdict::Http), "it ends a line");
     }
 
     #[test]
