@@ -2,9 +2,9 @@
 //!
 //! The gateway gives up the right to become other users before its first packet, and a service
 //! that failed has to be started again long after that. So it starts this program first, by its
-//! own file, tells it which services there are, and asks it from then on for no more than "start
-//! number n" and "end number n". Whoever takes the gateway over cannot have anything else
-//! started, and no user be root.
+//! own file, tells it which services there are and that these are all, and asks it from then on
+//! for no more than "start number n" and "end number n". Whoever takes the gateway over cannot
+//! have anything else started, and no user be root.
 //!
 //! The two talk by packets of JSON on the keeper's standard input. When the gateway is gone, so
 //! are the services.
@@ -53,8 +53,10 @@ pub struct Spec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum Order {
-    /// One more service; only before the first start.
+    /// One more service; not after [`Order::Sealed`].
     Service(Spec),
+    /// These are all that there will be: from here on they can be started and ended.
+    Sealed,
     /// Start it. With its socket, and what it writes its errors to.
     Start {
         /// In the order in which they were told.
@@ -109,7 +111,7 @@ pub fn run(_args: Args, _global: &Global) -> miette::Result<ExitCode> {
     os::proc::keep_rights(&rights).into_diagnostic()?;
     let poller = Poller::new().into_diagnostic()?;
     poller.add(&gateway, GATEWAY, Interest::READ).into_diagnostic()?;
-    let mut keeper = Keeper { gateway, poller, kept: Vec::new() };
+    let mut keeper = Keeper { gateway, poller, kept: Vec::new(), sealed: false };
     let mut events = Events::with_capacity(32);
     loop {
         keeper.poller.wait(&mut events, None).into_diagnostic()?;
@@ -131,10 +133,12 @@ struct Keeper {
     gateway: SeqPacket,
     poller: Poller,
     kept: Vec<Kept>,
+    /// Nothing is added any more.
+    sealed: bool,
 }
 
 impl Keeper {
-    /// False if the gateway is gone.
+    /// False if the gateway is gone, or says what it may not.
     fn take_order(&mut self) -> bool {
         let mut room = service::room();
         let got = match self.gateway.receive(&mut room, false) {
@@ -143,11 +147,14 @@ impl Keeper {
             _ => return false,
         };
         match packet::decode::<Order>(&room[..got.len]) {
-            Ok((Order::Service(spec), _)) if self.kept.iter().all(|k| k.running.is_none()) => {
+            Ok((Order::Service(spec), _)) if !self.sealed && !spec.is_roots() => {
                 self.kept.push(Kept { spec, running: None });
             }
-            Ok((Order::Start { service }, _)) => self.start(service, got.descriptors),
-            Ok((Order::End { service }, _)) => {
+            Ok((Order::Sealed, _)) => self.sealed = true,
+            Ok((Order::Start { service }, _)) if self.sealed => {
+                self.start(service, got.descriptors);
+            }
+            Ok((Order::End { service }, _)) if self.sealed => {
                 if let Some((child, _)) =
                     self.kept.get_mut(service).and_then(|k| k.running.as_mut())
                 {
@@ -195,6 +202,10 @@ impl Keeper {
     }
 
     fn end_all(&mut self) {
+        // All before the first is waited for.
+        self.kept.iter().filter_map(|kept| kept.running.as_ref()).for_each(|(child, _)| {
+            os::proc::kill_group(child);
+        });
         for (child, _) in self.kept.iter_mut().filter_map(|kept| kept.running.as_mut()) {
             os::proc::end_group(child);
         }
@@ -209,6 +220,11 @@ impl Keeper {
 }
 
 impl Spec {
+    /// Would it run as root, or with root's group?
+    fn is_roots(&self) -> bool {
+        self.user.map_or(os::proc::is_root(), |(uid, gid)| User::numbered(uid, gid).is_root())
+    }
+
     fn start(&self, socket: OwnedFd, errors: OwnedFd) -> Result<(Child, Locks), OsError> {
         let words = || format!("start the service {}", self.name);
         let program = self.command.first().ok_or_else(|| OsError::refused(words()))?;
@@ -242,5 +258,69 @@ impl Spec {
             OsError::new(words(), e).mend(format!("is {program} there, and may everybody run it?"))
         })?;
         Ok((child, locks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A keeper, and what a gateway holds of it.
+    fn keeper() -> (Keeper, SeqPacket) {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        let poller = Poller::new().unwrap();
+        (Keeper { gateway: ours, poller, kept: Vec::new(), sealed: false }, theirs)
+    }
+
+    fn spec(user: Option<(u32, u32)>) -> Order {
+        Order::Service(Spec {
+            name: "echo".to_owned(),
+            command: vec!["/bin/true".to_owned()],
+            user,
+            memory: 1 << 28,
+            descriptors: 32,
+            directory: None,
+            reads: Vec::new(),
+        })
+    }
+
+    /// Does the keeper go on after this order?
+    fn takes(keeper: &mut Keeper, gateway: &SeqPacket, order: &Order) -> bool {
+        let packet = packet::encode(order, b"").unwrap();
+        gateway.send(&[io::IoSlice::new(&packet)], &[], false).unwrap();
+        keeper.take_order()
+    }
+
+    #[test]
+    fn nothing_is_added_once_all_are_told_though_nothing_runs() {
+        let (mut keeper, gateway) = keeper();
+        let user = Some((60_706, 60_706));
+        assert!(takes(&mut keeper, &gateway, &spec(user)));
+        assert!(takes(&mut keeper, &gateway, &spec(user)));
+        assert!(takes(&mut keeper, &gateway, &Order::Sealed));
+        assert!(takes(&mut keeper, &gateway, &Order::End { service: 0 }), "none runs");
+        assert!(!takes(&mut keeper, &gateway, &spec(user)));
+        assert_eq!(keeper.kept.len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_started_before_all_are_told() {
+        for order in [Order::Start { service: 0 }, Order::End { service: 0 }] {
+            let (mut keeper, gateway) = keeper();
+            assert!(takes(&mut keeper, &gateway, &spec(Some((60_706, 60_706)))));
+            assert!(!takes(&mut keeper, &gateway, &order), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_started_as_root_nor_with_roots_group() {
+        let mut users = vec![Some((0, 0)), Some((0, 60_706)), Some((60_706, 0))];
+        // That of the keeper itself.
+        users.extend(os::proc::is_root().then_some(None));
+        for user in users {
+            let (mut keeper, gateway) = keeper();
+            assert!(!takes(&mut keeper, &gateway, &spec(user)), "{user:?}");
+            assert!(keeper.kept.is_empty());
+        }
     }
 }

@@ -92,6 +92,7 @@ impl Services {
             keeper.say(&Order::Service(spec(config, n)?), &[])?;
             all.programs.push(Program::new(config.clone()));
         }
+        keeper.say(&Order::Sealed, &[])?;
         all.keeper = Some(keeper);
         Ok(all)
     }
