@@ -291,9 +291,12 @@ impl Carrier {
         Some(CarrierId(n))
     }
 
-    /// Takes a modem out; its line is closed, which ends a call.
-    pub fn remove_serial(&mut self, id: CarrierId) {
-        self.serials.retain(|(other, _)| *other != id);
+    /// Takes a modem out with its line, and its call, which whoever takes it ends.
+    pub fn take_serial(&mut self, id: CarrierId, poller: &Poller) -> Option<SerialLine> {
+        let at = self.serials.iter().position(|(other, _)| *other == id)?;
+        let (_, line) = self.serials.remove(at);
+        line.unwatch(poller);
+        Some(line)
     }
 
     /// A modem, to look at.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use dial::framing;
 use dial::hayes::{Cause, HangUp, Modem, ModemConfig, Output, Told};
 use os::OsError;
-use os::poll::{Interest, Poller};
+use os::poll::{Clock, Events, Interest, Poller};
 use os::serial::{Got, Serial, Settings};
 use units::{BitRate, ByteCount, Duration, Instant};
 
@@ -23,6 +23,11 @@ const REOPEN: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_secs(5);
 /// The link paces to the line's rate; packets beyond this time of it are lost.
 const QUEUE: Duration = Duration::from_secs(2);
+/// A call that is there when the gateway ends, or its peer goes, is hung up within this: what was
+/// written leaves, and the escape and the modem's answers have their time.
+const FINISH: Duration = Duration::from_secs(20);
+/// Commands that the modem does not take: one that wants more is broken.
+const MOST_COMMANDS: usize = 4 << 10;
 /// Reads per turn, so that a flood cannot keep the loop from its other work.
 const READS: usize = 16;
 /// What is told and not asked for; the oldest goes.
@@ -132,6 +137,46 @@ impl SerialLine {
         self.hang_up_at.get_or_insert(now + LINGER);
         self.look_at = now;
         is_first
+    }
+
+    /// Ends the call, if one may be there ([`Modem::may_be_in_call`]), and gives the device back:
+    /// when the call was over. A line without DTR keeps its call, and its price, when it is only
+    /// closed.
+    pub fn finish(mut self, clock: &Clock) -> Instant {
+        let (mut now, mut events) = (clock.now(), Events::with_capacity(1));
+        // Another than the gateway's, which goes on or has ended.
+        let Ok(mut poller) = Poller::new() else { return now };
+        let watched = self.serial.as_ref().map(|serial| poller.add(serial, 0, Interest::READ));
+        if !matches!(watched, Some(Ok(()))) {
+            return now;
+        }
+        (self.token, self.watched) = (0, Interest::READ);
+        self.hang_up(now);
+        let (until, mut ended) = (now + FINISH, None);
+        while self.serial.is_some() && self.modem.may_be_in_call() && now < until {
+            self.turn(now, &poller, |_| ());
+            let is_end = |told: Told| matches!(told, Told::Ended(_) | Told::Failed(_));
+            ended = ended.or(self.told.drain(..).any(is_end).then_some(now));
+            let next = self.poll_timeout().map_or(until, |at| at.min(until));
+            if poller.wait(&mut events, Some(next.since(now))).is_err() {
+                break;
+            }
+            now = clock.now();
+        }
+        if self.modem.may_be_in_call() {
+            let device = self.device.display();
+            crate::log!(
+                Warn,
+                "the modem says nothing to being hung up: see to it",
+                device = device
+            );
+        }
+        ended.unwrap_or(now)
+    }
+
+    /// Stops watching the line there.
+    pub fn unwatch(&self, poller: &Poller) {
+        let _ = self.serial.as_ref().map(|serial| poller.remove(serial));
     }
 
     /// How long hanging up takes, once what was written has left.
@@ -269,7 +314,10 @@ impl SerialLine {
     fn listen(&mut self) {
         while let Some(output) = self.modem.poll() {
             match output {
-                Output::Send(bytes) => self.commands.extend(bytes),
+                Output::Send(bytes) if self.commands.len() < MOST_COMMANDS => {
+                    self.commands.extend(bytes);
+                }
+                Output::Send(_) => {}
                 Output::Dtr(on) => {
                     let _ = self.serial.as_ref().is_some_and(|serial| serial.set_dtr(on));
                 }
@@ -339,7 +387,88 @@ fn most_unsent(rate: BitRate, speed: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread;
+
+    use os::serial::Pty;
+
     use super::*;
+
+    /// A modem on a line without DTR, whose call goes on when the line is closed. Tells what it was
+    /// told until then.
+    fn modem(pty: Pty) -> Receiver<String> {
+        let (to, from) = channel();
+        thread::spawn(move || {
+            let (mut all, mut said, mut online) = (String::new(), String::new(), false);
+            let mut buf = [0; 256];
+            let mut opened = false;
+            loop {
+                thread::sleep(std::time::Duration::from_millis(5));
+                match pty.read(&mut buf) {
+                    Got::Bytes(n) => said.extend(buf[..n].iter().map(|b| char::from(*b))),
+                    Got::Nothing => {}
+                    Got::Gone if opened => break,
+                    Got::Gone => continue,
+                }
+                opened = true;
+                if online && said == "+++" {
+                    thread::sleep(std::time::Duration::from_millis(1_000));
+                    (all, said, online) = (all + &said, String::new(), false);
+                    let _ = pty.write(b"\r\nOK\r\n");
+                }
+                while let Some(at) = said.find('\r').filter(|_| !online) {
+                    let command: String = said.drain(..=at).collect();
+                    online = command.starts_with("ATD");
+                    let _ = pty.write(if online { b"\r\nCONNECT 9600\r\n" } else { b"\r\nOK\r\n" });
+                    all += &command;
+                }
+            }
+            let _ = to.send(all);
+        });
+        from
+    }
+
+    #[test]
+    fn a_call_on_a_line_without_dtr_is_hung_up_before_the_line_is_closed() {
+        for calls in [true, false] {
+            let pty = Pty::open().unwrap();
+            let modem_is = SerialModem {
+                device: pty.path().to_owned(),
+                speed: 9_600,
+                init: Vec::new(),
+                numbers: vec!["100".into()],
+                answer: false,
+                hardware_flow: false,
+            };
+            let heard = modem(pty);
+            let (clock, mut poller) = (Clock::start(), Poller::new().unwrap());
+            let rate = BitRate::from_bps(9_600);
+            let mut line = SerialLine::new(&modem_is, rate, Duration::from_millis(100), 1);
+            let mut events = Events::with_capacity(4);
+            let mut told = Vec::new();
+            let is_there = |told: &Told| match told {
+                Told::Connected { .. } => calls,
+                Told::Ready => !calls,
+                _ => false,
+            };
+            line.turn(clock.now(), &poller, |_| ());
+            if calls {
+                line.dial(clock.now());
+            }
+            while !told.iter().any(is_there) {
+                poller.wait(&mut events, Some(Duration::from_millis(20))).unwrap();
+                line.turn(clock.now(), &poller, |_| ());
+                told.extend(std::iter::from_fn(|| line.poll_told()));
+                assert!(clock.now().as_nanos() < 60_000_000_000, "{told:?}");
+            }
+            line.unwatch(&poller);
+            line.finish(&clock);
+            let heard = heard.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+            let (_, after) = heard.split_once("ATX4&C1&D2S0=0\r").unwrap();
+            let hung_up = after.starts_with("ATDT100\r+++ATH\r");
+            assert_eq!(hung_up, calls, "{heard:?}");
+        }
+    }
 
     #[test]
     fn no_more_waits_than_the_line_itself_carries_in_two_seconds() {

@@ -158,11 +158,16 @@ impl Shard {
         }
     }
 
-    /// The lines are closed, which ends their calls.
+    /// Calls are hung up, and the lines closed.
     pub(super) fn end_telephones(&mut self) {
-        for line in std::mem::take(&mut self.telephones) {
-            self.carrier.remove_serial(line.carrier);
-        }
+        let (clock, lines) = (self.clock, std::mem::take(&mut self.telephones));
+        std::thread::scope(|scope| {
+            for line in lines {
+                if let Some(call) = self.carrier.take_serial(line.carrier, &self.poller) {
+                    scope.spawn(move || call.finish(&clock));
+                }
+            }
+        });
     }
 
     /// What the operator is told of them.

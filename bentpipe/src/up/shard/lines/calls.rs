@@ -253,7 +253,6 @@ impl Shard {
         if now.since(since.max(one.connected_at)) < patience {
             return;
         }
-        // A modem takes its time to hang up.
         let is_first = one.silent_since.replace(since).is_none();
         let (id, modem) = (one.id, one.modem);
         self.set_line_up(now, (at, n), false);
@@ -263,7 +262,8 @@ impl Shard {
         }
         let told = format!("nothing was heard for {}", lasting(patience));
         if let Some(modem) = modem.and_then(|id| self.carrier.serial_mut(id)) {
-            if modem.hang_up(now) {
+            // Once: it takes its time, and tells its end.
+            if is_first && modem.hang_up(now) {
                 crate::log!(Warn, "a call is hung up", peer = line.title(n), why = told);
             }
             return;

@@ -317,11 +317,6 @@ impl ManagedLine {
         }
     }
 
-    /// The modems of its lines.
-    pub(super) fn modems(&self) -> impl Iterator<Item = link::CarrierId> + use<> {
-        self.each.iter().filter_map(|one| one.modem).collect::<Vec<_>>().into_iter()
-    }
-
     /// Which of the manager's carriers a path goes by.
     pub(super) fn carrier_of(&self, path: &PathStatus) -> CarrierId {
         let at = path.remote.map(|to| to.carrier);

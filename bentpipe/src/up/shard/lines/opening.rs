@@ -1,6 +1,7 @@
 //! A peer's lines come with it, change with the file and go with the peer or the gateway.
 
 use std::collections::BTreeMap;
+use std::thread::ScopedJoinHandle;
 
 use dial::manager::{CarrierId, Manager, State};
 use link::{PathId, PeerId, Remote};
@@ -15,6 +16,7 @@ use crate::calendar::wall;
 use crate::config::Peer;
 use crate::ledger::{Ledger, mark};
 use crate::up::commands::Commands;
+use crate::up::serial_line::SerialLine;
 use crate::up::shard::{LINES, MORE_UDP, Shard};
 
 impl Shard {
@@ -159,11 +161,11 @@ impl Shard {
             let mut line = self.lines.remove(at);
             let why = "the peer was taken out of the file";
             begin_to_end(&mut line, now, why);
-            line.modems().for_each(|modem| self.carrier.remove_serial(modem));
+            let calls = self.calls_of(&line);
             self.relay.watch_moved(id, false);
-            // Commands and disks may be slow, and others' packets do not wait for them.
+            // Modems, commands and disks may be slow, and others' packets do not wait for them.
             let clock = self.clock;
-            std::thread::spawn(move || finish(line, &clock, why));
+            std::thread::spawn(move || finish(line, calls, &clock, why));
         }
     }
 
@@ -179,14 +181,23 @@ impl Shard {
         }
         std::thread::scope(|scope| {
             for line in lines {
-                line.modems().for_each(|modem| self.carrier.remove_serial(modem));
-                scope.spawn(move || finish(line, &clock, why));
+                let calls = self.calls_of(&line);
+                scope.spawn(move || finish(line, calls, &clock, why));
             }
         });
     }
+
+    /// The modems of a peer's lines, which are nobody's any more.
+    fn calls_of(&mut self, line: &ManagedLine) -> Vec<(CarrierId, SerialLine)> {
+        let modems = line.each.iter().filter_map(|one| Some((one.id, one.modem?)));
+        let calls = modems.filter_map(|(line, modem)| {
+            Some((line, self.carrier.take_serial(modem, &self.poller)?))
+        });
+        calls.collect()
+    }
 }
 
-/// Drops the carriers that are there. A call ends when its command has.
+/// Drops the carriers that are there. A call ends when its command has, or its modem.
 fn begin_to_end(line: &mut ManagedLine, now: Instant, why: &str) {
     let is_down = |state: &State| matches!(state, State::Down { .. });
     for (one, raised) in line.each.iter_mut().zip(&line.settings.lines) {
@@ -194,6 +205,7 @@ fn begin_to_end(line: &mut ManagedLine, now: Instant, why: &str) {
         let may_be_raised = was_up || one.commands.may_be_raised();
         match raised.drop.clone().filter(|_| may_be_raised) {
             Some(command) => one.commands.drop(command),
+            None if one.modem.is_some() => {}
             None => line.manager.handle_ended(now, one.id, why, &mut line.books),
         }
     }
@@ -202,7 +214,19 @@ fn begin_to_end(line: &mut ManagedLine, now: Instant, why: &str) {
 }
 
 /// Waits until the carriers are dropped and the books are on the disk.
-fn finish(mut line: ManagedLine, clock: &Clock, why: &str) {
+fn finish(mut line: ManagedLine, calls: Vec<(CarrierId, SerialLine)>, clock: &Clock, why: &str) {
+    // Beside one another: each call is in the books until it is over.
+    let ended: Vec<(CarrierId, Instant)> = std::thread::scope(|scope| {
+        let begin = |(id, call): (CarrierId, SerialLine)| (id, scope.spawn(|| call.finish(clock)));
+        let calls: Vec<_> = calls.into_iter().map(begin).collect();
+        let end = |(id, call): (CarrierId, ScopedJoinHandle<'_, Instant>)| {
+            (id, call.join().unwrap_or_else(|_| clock.now()))
+        };
+        calls.into_iter().map(end).collect()
+    });
+    for (id, at) in ended {
+        line.manager.handle_ended(at, id, why, &mut line.books);
+    }
     for one in &mut line.each {
         one.commands.finish();
         line.manager.handle_ended(clock.now(), one.id, why, &mut line.books);

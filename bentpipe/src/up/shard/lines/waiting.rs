@@ -1,9 +1,10 @@
 //! What waits for a line that is down, and what waits again when its carrier is lost.
 
+use dial::books::Host;
 use dial::rules::Flow;
 use link::MAX_DATAGRAM_WAIT;
 use relay::FlowId;
-use units::Instant;
+use units::{Instant, Shares, host_in_network};
 
 use super::managed::{LATELY, MOST_FLOWS, ManagedLine, WaitKey, Waiting, key_of, own_flow};
 
@@ -26,9 +27,33 @@ impl ManagedLine {
         let urgency = |w: &Waiting| self.manager.urgency(&w.flow);
         let least = self.waiting.iter().min_by_key(|(_, w)| (urgency(w), w.said_at));
         let least = least.filter(|(_, w)| urgency(w) < self.manager.urgency(flow));
-        let Some(key) = least.map(|(key, _)| key.clone()) else { return false };
+        let least = least.map(|(key, _)| key.clone());
+        let Some(key) = least.or_else(|| self.of_who_has_most(flow)) else { return false };
         self.forget(now, key);
         true
+    }
+
+    /// The oldest of what waits for the host that has the most, in the network that does, where
+    /// whoever comes has less: one host's datagrams to everybody keep out nobody else's. What
+    /// wants the line more stays.
+    fn of_who_has_most(&self, flow: &Flow) -> Option<WaitKey> {
+        let holder = |host: &Host| match host {
+            Host::Addr(addr) => Some(host_in_network(*addr)).unzip(),
+            Host::Node | Host::Others => (None, None),
+        };
+        // Who has half of it has no less than anybody: one who floods costs no more than this.
+        let its_own = self.waiting.values().filter(|w| w.flow.host == flow.host);
+        if 2 * its_own.count() > MOST_FLOWS {
+            return None;
+        }
+        let urgency = self.manager.urgency(flow);
+        let mut shares = Shares::default();
+        for (key, w) in &self.waiting {
+            if self.manager.urgency(&w.flow) <= urgency {
+                shares.add(&holder(&w.flow.host), (w.said_at, key), 1);
+            }
+        }
+        shares.gives_way_to(&holder(&flow.host), 1).map(|(_, key)| (*key).clone())
     }
 
     /// Packets that nobody sent again are dropped by now: they wait no more.
