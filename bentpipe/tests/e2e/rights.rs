@@ -50,6 +50,9 @@ const NETWORK: &str = "0000000000001000";
 /// have to have given them up. What puts the host's routes back, and what changes its rules, may
 /// change the network and is nobody's otherwise.
 fn check_rights(gateway: &Gateway, uid: u32) {
+    let limits = fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).unwrap();
+    let core = limits.lines().find_map(|l| l.strip_prefix("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().next(), Some("1"), "a crash writes no keys");
     for thread in fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap() {
         // One that has just ended has no rights.
         let Ok(status) = fs::read_to_string(thread.unwrap().path().join("status")) else {

@@ -33,6 +33,22 @@ pub fn raise_descriptor_limit() -> Result<u64, OsError> {
     Ok(limit.rlim_cur)
 }
 
+/// Has the system write no image of this process when it crashes: it would have the keys. No file
+/// fits into a byte, and to a program that takes images the kernel gives none under just this limit
+/// (Linux: `fs/coredump.c`; a limit of 0 does not count there, core(5)).
+pub fn leave_no_core() -> Result<(), OsError> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives both calls.
+    unsafe {
+        check(libc::getrlimit(libc::RLIMIT_CORE, &mut limit))
+            .or_cannot(|| "read the limit on core files".into())?;
+        limit.rlim_cur = limit.rlim_max.min(1);
+        check(libc::setrlimit(libc::RLIMIT_CORE, &limit))
+            .or_cannot(|| "set the limit on core files".into())?;
+    }
+    Ok(())
+}
+
 /// Gives memory that was freed back to the system: the allocator keeps it otherwise, and what
 /// was needed once, to read a long file, would count for ever.
 pub fn give_back_memory() {
@@ -207,10 +223,26 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Ends a child that has a process group of its own, with all that is in the group.
-pub fn end_group(child: &mut Child) {
+/// Kills a child that has a process group of its own, with all that is in the group.
+pub fn kill_group(child: &Child) {
     // SAFETY: no pointers are passed; the child has not been waited for, so the number is its.
     unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+}
+
+/// One that was killed and still runs hangs in the kernel, as on a device that does: nobody waits
+/// longer for it.
+const DIES: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Ends a child that has a process group of its own, with all that is in the group.
+pub fn end_group(child: &mut Child) {
+    kill_group(child);
+    let until = std::time::Instant::now() + DIES;
+    while !has_ended(child).unwrap_or(true) {
+        if std::time::Instant::now() >= until {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     let _ = child.wait();
 }
 

@@ -65,6 +65,7 @@ impl Driver {
         // the right to it the gateway works, and competes with everybody else.
         os::proc::go_first();
         os::proc::raise_descriptor_limit()?;
+        os::proc::leave_no_core()?;
         let poller = Poller::new()?;
         let node = &config.node;
         let services = Services::open(&node.services, &poller, SERVICES)?;
