@@ -53,7 +53,8 @@ pub fn give_state_to((name, user): (&str, &User), node: &PublicKey) {
     }
 }
 
-/// Makes `dir` in `parent` for its user, with the files whose names begin with `ours`.
+/// Makes `dir` in `parent` for its user, with the files whose names begin with `ours`, and the
+/// directory of usage: all but chunks, which may be too many to be given away at a start.
 fn give(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Result<()> {
     // He has to pass through it, and to read nothing.
     let mode = fs::metadata(parent)?.permissions().mode();
@@ -65,10 +66,20 @@ fn give(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Re
         // It was made before: all that is in it is his.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             let about = fs::symlink_metadata(dir)?;
-            return match about.is_dir() && about.uid() == uid {
-                true => Ok(()),
-                false => Err(io::Error::other("it is there, and not the user's")),
-            };
+            if !about.is_dir() || about.uid() != uid {
+                return Err(io::Error::other("it is there, and not the user's"));
+            }
+            // Earlier versions left it where it was.
+            if let Err(why) = give_usage(parent, dir, (uid, gid), ours) {
+                let file = parent.join(format!("{ours}usage"));
+                crate::log!(
+                    Warn,
+                    "usage from before is not the user's",
+                    file = file.display(),
+                    why = why
+                );
+            }
+            return Ok(());
         }
         Err(e) => return Err(e),
     }
@@ -81,7 +92,24 @@ fn give(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Re
             lchown(&to, Some(uid), Some(gid))?;
         }
     }
+    give_usage(parent, dir, (uid, gid), ours)?;
     lchown(dir, Some(uid), Some(gid))
+}
+
+/// Gives the directory of usage, where there is one and he has none.
+fn give_usage(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Result<()> {
+    let name = format!("{ours}usage");
+    let (from, to) = (parent.join(&name), dir.join(&name));
+    let is_there = fs::symlink_metadata(&from).is_ok_and(|about| about.is_dir());
+    if !is_there || fs::symlink_metadata(&to).is_ok() {
+        return Ok(());
+    }
+    fs::rename(&from, &to)?;
+    // First its files: once it is his he may change what is in it.
+    for file in fs::read_dir(&to)? {
+        lchown(file?.path(), Some(uid), Some(gid))?;
+    }
+    lchown(&to, Some(uid), Some(gid))
 }
 
 /// Writes a file that only its owner can read, whole or not at all.
@@ -174,9 +202,11 @@ mod tests {
         let parent = std::env::temp_dir().join(format!("bentpipe-state-{}", std::process::id()));
         let about = |path: &Path| fs::symlink_metadata(path).expect("it is there");
         DirBuilder::new().mode(0o700).create(&parent).expect("a directory");
-        for name in ["K=.p.ledger", "K=.usage", "L=.usage"] {
+        for name in ["K=.p.ledger", "K=.alive", "L=.alive"] {
             fs::write(parent.join(name), name).expect("a file");
         }
+        DirBuilder::new().mode(0o700).create(parent.join("K=.usage")).expect("a directory");
+        fs::write(parent.join("K=.usage/2026-11"), "days").expect("a file");
         // Who is not root gives to himself.
         let mine = (about(&parent).uid(), about(&parent).gid());
         let whom = if os::proc::is_root() { (65_534, 65_534) } else { mine };
@@ -184,11 +214,17 @@ mod tests {
         for _ in 0..2 {
             give(&parent, &dir, whom, "K=.").expect("given");
         }
+        // One that was left behind follows.
+        fs::rename(dir.join("K=.usage"), parent.join("K=.usage")).expect("moved");
+        give(&parent, &dir, whom, "K=.").expect("given");
         assert_eq!(about(&parent).mode() & 0o777, 0o711, "he passes through it");
         assert_eq!((about(&dir).mode() & 0o777, about(&dir).uid()), (0o700, whom.0));
         let ledger = about(&dir.join("K=.p.ledger"));
         assert_eq!((ledger.uid(), ledger.gid()), whom);
-        assert!(parent.join("L=.usage").exists() && !parent.join("K=.usage").exists());
+        for usage in ["K=.usage", "K=.usage/2026-11"] {
+            assert_eq!(about(&dir.join(usage)).uid(), whom.0, "{usage}");
+        }
+        assert!(parent.join("L=.alive").exists() && !parent.join("K=.alive").exists());
         let another = (whom.0 + 1, whom.1);
         assert!(give(&parent, &dir, another, "K=.").is_err(), "it is not his");
         let _ = fs::remove_dir_all(&parent);
