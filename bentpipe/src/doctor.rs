@@ -20,6 +20,8 @@ use std::process::ExitCode;
 use console::{Global, print, print_json};
 use serde_json::json;
 
+use crate::config::Config;
+
 pub use check::{Check, State};
 
 /// Says what this machine lacks, and the command that mends it.
@@ -38,7 +40,10 @@ pub struct Args {
 /// # Errors
 /// Only if the answer cannot be printed.
 pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
-    let mut checks = host::checks();
+    // A host alone that sends its own traffic through the link forwards nothing.
+    let config = args.file.as_ref().and_then(|file| Config::load(file).ok());
+    let is_alone = config.is_some_and(|c| c.node.own && c.node.lan.is_empty());
+    let mut checks = host::checks(!is_alone);
     checks.extend(competitors::checks());
     checks.extend(kernel::checks());
     if let Some(file) = &args.file {

@@ -9,8 +9,8 @@ use super::check::Check;
 /// The interception's own rules begin here, and have this number in their `proto` field.
 const OWN_PRIORITY: u32 = 25_200;
 const OWN_PROTOCOL: &str = "proto 143";
-/// systemd-networkd keeps its state here while it runs.
-const NETWORKD: &str = "/run/systemd/netif";
+/// systemd-networkd writes this when it begins. The directory is there without it, too.
+const NETWORKD: &str = "/run/systemd/netif/state";
 const NETWORKD_CONFIGS: [&str; 3] = ["/usr/lib/systemd", "/run/systemd", "/etc/systemd"];
 
 pub(super) fn checks() -> Vec<Check> {

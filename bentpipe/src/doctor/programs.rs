@@ -10,6 +10,10 @@ use crate::config::{Config, Peer, Service};
 
 pub(super) fn checks(config: &Config) -> Vec<Check> {
     let services = config.node.services.iter().filter_map(service);
+    let node = config.node.user.iter().filter_map(|name| user("[node]", name));
+    let services = services.chain(node).chain(config.node.services.iter().filter_map(|service| {
+        user(&format!("[service.{}]", service.name), service.user.as_deref()?)
+    }));
     services.chain(config.peers.iter().flat_map(|peer| commands(peer))).collect()
 }
 
@@ -24,6 +28,13 @@ fn service(service: &Service) -> Option<Check> {
             format!("correct `command` in [service.{}], or install the program", service.name),
         ),
     })
+}
+
+/// A gateway whose file names a user who is not there does not start.
+fn user(table: &str, name: &str) -> Option<Check> {
+    let why = os::proc::find_user(name).err()?;
+    let mend = format!("useradd --system {name}, or correct `user` in {table}");
+    Some(Check::fail("user", format!("{table}: {why}"), mend))
 }
 
 /// What raises and drops the lines to a peer.
@@ -92,6 +103,14 @@ mod tests {
         for unclear in ["", "$HOME/raise", "\"/opt/my raise\"", "(cd /opt; ./up)", "up;down"] {
             assert_eq!(of(unclear), "?", "{unclear}");
         }
+    }
+
+    #[test]
+    fn a_user_who_is_not_there_is_a_failure() {
+        assert!(user("[node]", "root").is_none(), "who is there is told by nothing");
+        let check = user("[node]", "bp-nobody-x").expect("he is not there");
+        assert_eq!(check.state, State::Fail);
+        assert!(check.finding.contains("bp-nobody-x"), "{}", check.finding);
     }
 
     #[test]
