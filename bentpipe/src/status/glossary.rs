@@ -86,7 +86,7 @@ pub const DROPS: &[Entry] = &[
     (
         "datagram queue full",
         Place::Node,
-        "packets from the link for hosts here that waited too long for the TUN device: this machine is too busy",
+        "packets of hosts here for which their link's queue had no room: they send more than it carries; each is in its link's `datagram`, too",
     ),
     (
         "decompression bomb",
