@@ -97,7 +97,7 @@ ports = [80]
 via = "web"
 END
     chmod 600 "$work/$1/bentpipe.toml"
-    ip netns exec "$name-$1" "$programs/bentpipe" up "$work/$1/bentpipe.toml" \
+    STATE_DIRECTORY="$work/$1/state" ip netns exec "$name-$1" "$programs/bentpipe" up "$work/$1/bentpipe.toml" \
         >"$work/$1/log" 2>&1 &
     pids+=($!)
 }
