@@ -13,11 +13,11 @@ use crate::blocked;
 /// A hub with a thousand hosts has that many connections on an evening.
 const FEW_DESCRIPTORS: u64 = 10_000;
 
-/// `routes`: it is not known that no hosts behind this machine are to be served.
-pub(super) fn checks(routes: bool) -> Vec<Check> {
+/// `forwards`: hosts behind this machine may be to be served.
+pub(super) fn checks(forwards: bool) -> Vec<Check> {
     let mut checks = vec![tool("ip", "-V", "iproute2"), tool("nft", "--version", "nftables")];
     checks.push(rights());
-    if routes {
+    if forwards {
         checks.extend([
             forwarding("IPv4 forwarding", "net.ipv4.ip_forward"),
             forwarding("IPv6 forwarding", "net.ipv6.conf.all.forwarding"),

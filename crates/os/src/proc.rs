@@ -33,20 +33,14 @@ pub fn raise_descriptor_limit() -> Result<u64, OsError> {
     Ok(limit.rlim_cur)
 }
 
-/// Has the system write no image of this process when it crashes: it would have the keys. No file
-/// fits into a byte, and to a program that takes images the kernel gives none under just this limit
+/// The limit on images of a process that crashes under which the system writes none: no file fits
+/// into a byte, and to a program that takes images the kernel gives none under just this limit
 /// (Linux: `fs/coredump.c`; a limit of 0 does not count there, core(5)).
+const NO_CORE: u64 = 1;
+
+/// Has the system write no image of this process when it crashes: it would have the keys.
 pub fn leave_no_core() -> Result<(), OsError> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` outlives both calls.
-    unsafe {
-        check(libc::getrlimit(libc::RLIMIT_CORE, &mut limit))
-            .or_cannot(|| "read the limit on core files".into())?;
-        limit.rlim_cur = limit.rlim_max.min(1);
-        check(libc::setrlimit(libc::RLIMIT_CORE, &limit))
-            .or_cannot(|| "set the limit on core files".into())?;
-    }
-    Ok(())
+    jail::limit(libc::RLIMIT_CORE, NO_CORE).or_cannot(|| "set the limit on core files".into())
 }
 
 /// Gives memory that was freed back to the system: the allocator keeps it otherwise, and what

@@ -91,7 +91,7 @@ pub fn lock_in(command: &mut Command, jail: &Jail, socket: OwnedFd) -> Result<Lo
     let limits = [
         (libc::RLIMIT_AS, jail.memory.0),
         (libc::RLIMIT_NOFILE, jail.descriptors),
-        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_CORE, super::NO_CORE),
         // They are counted by user: of the one who runs the gateway there may be many.
         (libc::RLIMIT_NPROC, if user.is_some() { PROCESSES } else { u64::MAX }),
     ];
@@ -153,7 +153,8 @@ fn die_with(parent: libc::pid_t) -> io::Result<()> {
     }
 }
 
-fn limit(what: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
+/// Allocates nothing.
+pub(super) fn limit(what: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` outlives both calls.
     unsafe {
