@@ -99,6 +99,16 @@ fn unread(names: &Names) -> usize {
     names.sockets.values().map(|socket| socket.wire.written.len()).sum()
 }
 
+/// A peer's stream that takes many questions at once.
+fn large_pair() -> (Stream, Stream) {
+    let large = TcpOptions {
+        send_buffer: Some(400 << 10),
+        receive_buffer: Some(400 << 10),
+        ..TcpOptions::default()
+    };
+    pair(&large, &large).unwrap()
+}
+
 #[test]
 fn a_host_that_asks_without_end_leaves_others_their_turns() {
     let (mut names, gateway) = names();
@@ -171,12 +181,7 @@ fn a_host_with_all_connections_leaves_one_to_another_and_who_has_as_many_is_pass
 #[test]
 fn a_peer_that_asks_without_end_leaves_others_their_turns() {
     let (mut names, gateway) = names();
-    let large = TcpOptions {
-        send_buffer: Some(400 << 10),
-        receive_buffer: Some(400 << 10),
-        ..TcpOptions::default()
-    };
-    let (ours, theirs) = pair(&large, &large).unwrap();
+    let (ours, theirs) = large_pair();
     let query = Query::parse(&question(0, "again.example")).unwrap().canonical;
     let (client, server) = (([10, 1, 0, 2], 4_000).into(), SERVER.parse().unwrap());
     let frame = Frame::Ask { id: 1, waits: true, client, server, query }.encode();
@@ -269,12 +274,7 @@ fn refuse(gateway: SeqPacket, most: usize) -> Option<SeqPacket> {
 fn a_peer_whose_questions_all_fail_at_once_does_not_hold_up_the_service() {
     const ASKED: usize = 1_000;
     let (mut names, gateway) = names();
-    let large = TcpOptions {
-        send_buffer: Some(400 << 10),
-        receive_buffer: Some(400 << 10),
-        ..TcpOptions::default()
-    };
-    let (ours, theirs) = pair(&large, &large).unwrap();
+    let (ours, theirs) = large_pair();
     let server = SERVER.parse().unwrap();
     for id in 0..ASKED as u32 {
         let query = Query::parse(&question(0, &format!("n{id}.example"))).unwrap().canonical;

@@ -93,6 +93,12 @@ impl Bench {
         self.says("\r\nOK\r\n");
         self.pass(Duration::from_millis(200));
     }
+    /// The escape was sent, and the modem takes it, so that ATH follows.
+    fn is_escaped(&mut self) {
+        assert_eq!(self.sent(), "+++");
+        self.takes_escape();
+        assert_eq!(self.sent(), "ATH\r");
+    }
     fn carrier(&mut self, there: bool) {
         self.modem.handle_carrier(self.now, there);
         self.drain();
@@ -282,9 +288,7 @@ fn a_call_of_which_no_result_was_heard_is_hung_up_before_the_next_number() {
             bench.carrier(false);
         } else {
             bench.pass(Duration::from_millis(3_300));
-            assert_eq!(bench.sent(), "+++");
-            bench.takes_escape();
-            assert_eq!(bench.sent(), "ATH\r");
+            bench.is_escaped();
             bench.says("\r\nOK\r\n");
         }
         assert_eq!((bench.sent(), bench.told()), ("ATZ\r".into(), vec![]));
@@ -390,9 +394,7 @@ fn a_call_that_a_killed_program_left_is_hung_up_before_anything_else() {
         bench.pass(Duration::from_secs(3));
         assert_eq!(bench.sent(), "ATZ\r", "the modem takes it for data");
         bench.pass(Duration::from_millis(1_200));
-        assert_eq!(bench.sent(), "+++");
-        bench.takes_escape();
-        assert_eq!(bench.sent(), "ATH\r");
+        bench.is_escaped();
         bench.carrier(false);
         if !carrier {
             bench.says("\r\nOK\r\n");
@@ -424,9 +426,7 @@ fn a_call_whose_last_data_read_as_the_modems_answer_is_hung_up_all_the_same() {
     assert_eq!(bench.sent(), "ATZ\r", "the modem takes it for data");
     bench.brings(b"more\rdata\r");
     bench.pass(Duration::from_secs(3) + Duration::from_millis(1_200));
-    assert_eq!(bench.sent(), "+++");
-    bench.takes_escape();
-    assert_eq!(bench.sent(), "ATH\r");
+    bench.is_escaped();
     bench.says("\r\nOK\r\n");
     assert_eq!((bench.sent(), bench.told()), ("ATZ\r".into(), vec![]));
     for _ in 0..3 {
@@ -579,9 +579,7 @@ fn an_escape_that_failed_is_tried_again_and_no_call_is_said_to_be_over_without_a
         bench.pass(Duration::from_secs(3));
         assert_eq!(bench.sent(), "", "the second pause");
         bench.pass(Duration::from_secs(1));
-        assert_eq!(bench.sent(), "+++");
-        bench.takes_escape();
-        assert_eq!(bench.sent(), "ATH\r");
+        bench.is_escaped();
         bench.says("\r\nOK\r\n");
         assert_eq!(bench.told(), [Told::Ended(Cause::HungUp)]);
     }
