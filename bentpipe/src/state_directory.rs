@@ -54,7 +54,9 @@ pub fn give_state_to((name, user): (&str, &User), node: &PublicKey) {
 }
 
 /// Makes `dir` in `parent` for its user, with the files whose names begin with `ours`, and the
-/// directory of usage: all but chunks, which may be too many to be given away at a start.
+/// directory of usage: all but chunks, which may be too many to be given away at a start. One that
+/// is there already gets what it lacks: an earlier start may have been cut off, the directory may
+/// be of another node of the same user, or the node ran without a user for a while.
 fn give(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Result<()> {
     // He has to pass through it, and to read nothing.
     let mode = fs::metadata(parent)?.permissions().mode();
@@ -63,53 +65,67 @@ fn give(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Re
     }
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
-        // It was made before: all that is in it is his.
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            let about = fs::symlink_metadata(dir)?;
-            if !about.is_dir() || about.uid() != uid {
-                return Err(io::Error::other("it is there, and not the user's"));
-            }
-            // Earlier versions left it where it was.
-            if let Err(why) = give_usage(parent, dir, (uid, gid), ours) {
-                let file = parent.join(format!("{ours}usage"));
-                crate::log!(
-                    Warn,
-                    "usage from before is not the user's",
-                    file = file.display(),
-                    why = why
-                );
-            }
-            return Ok(());
-        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e),
     }
-    for entry in fs::read_dir(parent)? {
-        let entry = entry?;
-        let is_ours = entry.file_name().to_string_lossy().starts_with(ours);
-        if is_ours && entry.file_type()?.is_file() {
-            let to = dir.join(entry.file_name());
-            fs::rename(entry.path(), &to)?;
-            lchown(&to, Some(uid), Some(gid))?;
-        }
+    let own = fs::metadata(parent)?;
+    let about = fs::symlink_metadata(dir)?;
+    if !about.is_dir() || ![uid, own.uid()].contains(&about.uid()) {
+        return Err(io::Error::other("it is there, and not the user's"));
     }
-    give_usage(parent, dir, (uid, gid), ours)?;
-    lchown(dir, Some(uid), Some(gid))
+    // It is not his while things are moved: root may lack the right to write in it, and he may not
+    // change what root is about to touch.
+    lchown(dir, Some(own.uid()), Some(own.gid()))?;
+    let moved = move_into(parent, dir, (uid, gid), ours);
+    moved.and(lchown(dir, Some(uid), Some(gid)))
 }
 
-/// Gives the directory of usage, where there is one and he has none.
-fn give_usage(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Result<()> {
-    let name = format!("{ours}usage");
-    let (from, to) = (parent.join(&name), dir.join(&name));
-    let is_there = fs::symlink_metadata(&from).is_ok_and(|about| about.is_dir());
-    if !is_there || fs::symlink_metadata(&to).is_ok() {
-        return Ok(());
+/// Moves the node's files, each of them his before: who is cut off does so again.
+fn move_into(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Result<()> {
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let (name, kind, from) = (entry.file_name(), entry.file_type()?, entry.path());
+        let text = name.to_string_lossy();
+        if kind.is_dir() && from != dir && text.starts_with("user-") {
+            tell_of_others(&from, ours);
+        }
+        let is_usage = kind.is_dir() && text == format!("{ours}usage");
+        if !is_usage && !(kind.is_file() && text.starts_with(ours)) {
+            continue;
+        }
+        let to = dir.join(&name);
+        if fs::symlink_metadata(&to).is_ok() {
+            crate::log!(
+                Error,
+                "the user has a file of the node's already, and what root kept is left out",
+                file = from.display(),
+                instead = to.display(),
+                mend = "keep one of them"
+            );
+            continue;
+        }
+        if is_usage {
+            for file in fs::read_dir(&from)? {
+                lchown(file?.path(), Some(uid), Some(gid))?;
+            }
+        }
+        lchown(&from, Some(uid), Some(gid))?;
+        fs::rename(&from, &to)?;
     }
-    fs::rename(&from, &to)?;
-    // First its files: once it is his he may change what is in it.
-    for file in fs::read_dir(&to)? {
-        lchown(file?.path(), Some(uid), Some(gid))?;
+    Ok(())
+}
+
+/// What the node kept as another user stays his: nobody can tell whether it is to be trusted.
+fn tell_of_others(dir: &Path, ours: &str) {
+    let names = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    if names.into_iter().any(|name| name.to_string_lossy().starts_with(ours)) {
+        crate::log!(
+            Error,
+            "what the node kept as another user, its books with it, is not read",
+            directory = dir.display(),
+            mend = "move it to the state directory and start anew"
+        );
     }
-    lchown(&to, Some(uid), Some(gid))
 }
 
 /// Writes a file that only its owner can read, whole or not at all.
@@ -119,10 +135,14 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
     // One that a crash left may have other rights.
     let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let mut written = (&file).write_all(bytes).and_then(|()| file.sync_all());
+    written = written.and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // On a disk that is full it would take what others need.
+        let _ = fs::remove_file(&beside);
+        return written;
+    }
     // The new name, too, is to survive a loss of power.
     File::open(dir)?.sync_all()
 }
@@ -214,9 +234,18 @@ mod tests {
         for _ in 0..2 {
             give(&parent, &dir, whom, "K=.").expect("given");
         }
-        // One that was left behind follows.
-        fs::rename(dir.join("K=.usage"), parent.join("K=.usage")).expect("moved");
+        // What was left behind follows, also where a start was cut off before the end.
+        for name in ["K=.usage", "K=.p.ledger"] {
+            fs::rename(dir.join(name), parent.join(name)).expect("moved");
+        }
+        lchown(&dir, Some(mine.0), Some(mine.1)).expect("as it was made");
         give(&parent, &dir, whom, "K=.").expect("given");
+        // So does what another node of his has, and nothing is written over.
+        give(&parent, &dir, whom, "L=.").expect("given");
+        assert!(dir.join("L=.alive").exists());
+        fs::write(parent.join("L=.alive"), "root's").expect("a file");
+        give(&parent, &dir, whom, "L=.").expect("given");
+        assert_eq!(fs::read_to_string(dir.join("L=.alive")).expect("his"), "L=.alive");
         assert_eq!(about(&parent).mode() & 0o777, 0o711, "he passes through it");
         assert_eq!((about(&dir).mode() & 0o777, about(&dir).uid()), (0o700, whom.0));
         let ledger = about(&dir.join("K=.p.ledger"));
