@@ -23,7 +23,8 @@ const LONG: usize = 1 << 20;
 pub struct Ledger {
     path: PathBuf,
     parts: Option<Sender<Part>>,
-    writer: Option<JoinHandle<()>>,
+    /// The thread, and what tells that it has ended.
+    writer: Option<(JoinHandle<()>, Receiver<()>)>,
     /// Bytes of lines since it was written anew, or opened.
     grown: usize,
     /// The file could not be read, and is asked again then: until what it has is known nothing is
@@ -112,8 +113,13 @@ impl Ledger {
         let (path, trouble) = (self.path.clone(), Trouble::clone(&self.trouble));
         let mut file = LedgerFile { file: None, path, whole: whole as u64, trouble };
         let thread = thread::Builder::new().name("ledger".into());
-        match thread.spawn(move || file.write(&wanted)) {
-            Ok(writer) => (self.parts, self.writer) = (Some(parts), Some(writer)),
+        let (ends, ended) = channel::<()>();
+        let write = move || {
+            let _ends = ends;
+            file.write(&wanted);
+        };
+        match thread.spawn(write) {
+            Ok(writer) => (self.parts, self.writer) = (Some(parts), Some((writer, ended))),
             Err(why) => {
                 let file = self.path.display();
                 crate::log!(Error, "the books cannot be written", file = file, why = why);
@@ -169,15 +175,26 @@ impl Ledger {
         }
     }
 
-    /// Waits until all is on the disk.
+    /// Waits until all is on the disk, or until the disk has not answered for a while.
     pub fn finish(&mut self) {
         self.parts = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+        let Some((writer, ended)) = self.writer.take() else { return };
+        // Nothing is ever sent: the channel ends with the thread.
+        if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PATIENCE) {
+            let file = self.path.display();
+            crate::log!(
+                Error,
+                "the disk does not answer: the last of the books may be lost",
+                file = file
+            );
+            return;
         }
+        let _ = writer.join();
     }
 }
 
+/// The end waits so long for a disk.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 /// What could not be written is tried again after so long.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(10);
 /// The same of what could not be read.
@@ -192,12 +209,42 @@ struct LedgerFile {
     trouble: Trouble,
 }
 
+/// What the disk does not have yet.
+#[derive(Default)]
+struct Unwritten {
+    /// Lines from before `anew`, which need not be written once that is.
+    text: String,
+    /// All that the books said until then.
+    anew: Option<Vec<u8>>,
+    /// Lines since then.
+    since: String,
+    /// So many bytes of these are behind the old file already.
+    appended: usize,
+}
+
+impl Unwritten {
+    fn add(&mut self, part: Part) {
+        match part {
+            Part::Line(line) if self.anew.is_some() => self.since += &line,
+            Part::Line(line) => self.text += &line,
+            Part::Anew(bytes) => {
+                self.text += &self.since[self.appended..];
+                // What was refused for so long may be given up: it is in what is written anew.
+                if self.text.len() > LONG {
+                    self.text.clear();
+                }
+                (self.anew, self.since, self.appended) = (Some(bytes), String::new(), 0);
+            }
+        }
+    }
+}
+
 impl LedgerFile {
     /// Writes until nobody has more. What the disk refuses is kept, and tried again, after a while
     /// and with each line that follows: it is bounded, because what the books say anew stands for
     /// all before.
     fn write(&mut self, wanted: &Receiver<Part>) {
-        let (mut anew, mut text) = (None, String::new());
+        let mut unwritten = Unwritten::default();
         let mut told = false;
         let mut first = wanted.try_recv().map_err(|why| match why {
             TryRecvError::Empty => RecvTimeoutError::Timeout,
@@ -206,12 +253,9 @@ impl LedgerFile {
         loop {
             let is_last = matches!(first, Err(RecvTimeoutError::Disconnected));
             for part in first.into_iter().chain(wanted.try_iter()) {
-                match part {
-                    Part::Line(line) => text += &line,
-                    Part::Anew(bytes) => (anew, text) = (Some(bytes), String::new()),
-                }
+                unwritten.add(part);
             }
-            let result = self.write_parts(&mut anew, &mut text);
+            let result = self.write_parts(&mut unwritten);
             note(&self.trouble, result.as_ref().err().map(human::reason));
             match result {
                 Ok(()) if told => {
@@ -234,11 +278,16 @@ impl LedgerFile {
         }
     }
 
-    fn write_parts(&mut self, anew: &mut Option<Vec<u8>>, text: &mut String) -> io::Result<()> {
-        if let Some(bytes) = &anew {
-            write_whole(&self.path, bytes)?;
-            (self.file, self.whole) = (None, bytes.len() as u64);
-            *anew = None;
+    /// Where all of the books find no room lines may: those go behind the old file meanwhile.
+    fn write_parts(&mut self, unwritten: &mut Unwritten) -> io::Result<()> {
+        let mut anew = Ok(());
+        if let Some(bytes) = &unwritten.anew {
+            anew = write_whole(&self.path, bytes);
+            if anew.is_ok() {
+                (self.file, self.whole) = (None, bytes.len() as u64);
+                let text = std::mem::take(&mut unwritten.since);
+                *unwritten = Unwritten { text, ..Unwritten::default() };
+            }
         }
         let file = match self.file.take() {
             Some(file) => file,
@@ -251,16 +300,19 @@ impl LedgerFile {
             }
         };
         let file = self.file.insert(file);
-        if !text.is_empty() {
-            append(file, text)?;
-            text.clear();
-        }
-        Ok(())
+        append(file, &unwritten.text)?;
+        unwritten.text.clear();
+        append(file, &unwritten.since[unwritten.appended..])?;
+        unwritten.appended = unwritten.since.len();
+        anew
     }
 }
 
 /// Writes all of it behind what there is, or nothing.
 fn append(file: &mut File, text: &str) -> io::Result<()> {
+    if text.is_empty() {
+        return Ok(());
+    }
     let whole = file.metadata()?.len();
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
     if written.is_err() {
@@ -350,6 +402,35 @@ mod tests {
         wait_for("all is written", || on_disk(&path) == 500);
         wait_for("nothing is told", || ledger.trouble().is_none());
         ledger.finish();
+        fs::remove_dir_all(&dir).expect("it is there");
+    }
+
+    #[test]
+    fn lines_are_written_where_all_of_the_books_find_no_room() {
+        let dir = scratch("full");
+        let path = dir.join("ship.ledger");
+        let (mut books, mut ledger, _) = Ledger::at(Instant::ZERO, &path);
+        fee(&mut books, 1);
+        ledger.keep(Instant::ZERO, &mut books);
+        wait_for("it is there", || on_disk(&path) == 250);
+        // A disk that is full for a whole file: its name is a directory's that is not empty.
+        let beside = path.with_extension("new");
+        fs::create_dir_all(beside.join("not empty")).expect("in the way");
+        for month in 2..=3 {
+            fee(&mut books, month);
+            ledger.grown = LONG + 1;
+            ledger.keep(Instant::ZERO, &mut books);
+        }
+        fee(&mut books, 4);
+        ledger.keep(Instant::ZERO, &mut books);
+        wait_for("the lines are there", || on_disk(&path) == 1000);
+        assert!(ledger.trouble().is_some(), "it is told");
+        fs::remove_dir_all(&beside).expect("out of the way");
+        fee(&mut books, 5);
+        ledger.keep(Instant::ZERO, &mut books);
+        wait_for("nothing is told", || ledger.trouble().is_none());
+        ledger.finish();
+        assert_eq!(on_disk(&path), 1250, "each once");
         fs::remove_dir_all(&dir).expect("it is there");
     }
 
