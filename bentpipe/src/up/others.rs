@@ -285,6 +285,7 @@ mod tests {
     use crate::up::chunks::ChunkPlace;
     use crate::up::shard::Common;
     use crate::up::shard::inbox::{BATCHES, PACKETS, STRAYS, TUN_PACKETS};
+    use crate::up::shard::lines::LeavingLines;
 
     /// The first endpoint of two, and the other shard, which does not run.
     fn two() -> (Endpoint, Others, Poller) {
@@ -302,7 +303,9 @@ mod tests {
         };
         let mut endpoints = Endpoint::divided(endpoint, 2);
         let chunks = ChunkPlace::find(None, true, key.public());
-        let common = Common { config: &config, clock: Clock::start(), tun: None, chunks: &chunks };
+        let leaving_lines = LeavingLines::default();
+        let clock = Clock::start();
+        let common = Common { config: &config, clock, tun: None, chunks: &chunks, leaving_lines };
         let (poller, second) = (Poller::new().unwrap(), Poller::new().unwrap());
         let (carrier, endpoint) = (carriers.remove(1), endpoints.remove(1));
         let shard = Shard::new(1, second, carrier, endpoint, &common).unwrap();

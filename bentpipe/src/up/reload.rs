@@ -18,6 +18,14 @@ impl Driver {
     /// cannot be read leaves everything in force as it is, and says why.
     pub(super) fn reload(&mut self, now: Instant) -> Result<Vec<String>, String> {
         let PeerUpdate { new, changes } = self.source.update(&self.config)?;
+        let is_leaving = |peer: &&Arc<Peer>| self.shard.leaving_lines.has(&peer.public_key);
+        if let Some(peer) = changes.added.iter().find(is_leaving) {
+            return Err(format!(
+                "the line of peer \"{}\" is still being dropped since the peer was taken out of \
+                 the file: reload again in some seconds",
+                peer.name
+            ));
+        }
         for what in &changes.needs_restart {
             crate::log!(Warn, "a change takes effect only after a restart", setting = what);
         }

@@ -55,7 +55,7 @@ use super::peers::Sharers;
 use super::proxy::{self, Waiting};
 use super::self_test::Tests;
 use crate::config::{Config, Node};
-use lines::{HostNames, ManagedLine, Questions};
+use lines::{HostNames, LeavingLines, ManagedLine, Questions};
 use service_lines::ServiceLines;
 use telephone_line::TelephoneLine;
 use tidings::{Note, Tidings};
@@ -110,6 +110,8 @@ pub(super) struct Shard {
     services: ServiceLines,
     /// Links that are raised and dropped.
     pub lines: Vec<ManagedLine>,
+    /// Those of peers that were taken out of the file.
+    pub leaving_lines: LeavingLines,
     /// Names by which hosts know addresses, while there are lines.
     line_names: HostNames,
     line_questions: Questions,
@@ -135,6 +137,7 @@ pub(super) struct Common<'a> {
     pub clock: Clock,
     pub tun: Option<&'a Tun>,
     pub chunks: &'a ChunkPlace,
+    pub leaving_lines: LeavingLines,
 }
 
 /// The mark that questions for endpoints need: where all that this node sends goes into the link.
@@ -151,7 +154,7 @@ impl Shard {
         endpoint: Endpoint,
         common: &Common<'_>,
     ) -> Result<Shard, OsError> {
-        let Common { config, clock, tun, chunks } = common;
+        let Common { config, clock, tun, chunks, leaving_lines } = common;
         let node = &config.node;
         let mut shard = Shard {
             number,
@@ -180,6 +183,7 @@ impl Shard {
             tests: Tests::new(u64::from_ne_bytes(os::proc::entropy()?)),
             services: ServiceLines::default(),
             lines: Vec::new(),
+            leaving_lines: leaving_lines.clone(),
             line_names: HostNames::default(),
             line_questions: Questions::default(),
             telephones: Vec::new(),

@@ -334,6 +334,7 @@ impl Driver {
         self.others.order_all(|| Order::End);
         self.shard.end();
         let (mut others, outcome) = self.others.join();
+        self.shard.leaving_lines.wait();
         let now = self.shard.clock.now();
         // What they told in their last turn, and what they did not come to tell.
         while let Some(news) = self.others.next_news() {

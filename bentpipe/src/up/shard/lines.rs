@@ -4,6 +4,7 @@
 
 mod beside;
 mod calls;
+mod leaving;
 mod managed;
 mod names;
 mod one;
@@ -17,6 +18,7 @@ mod stops;
 mod waiting;
 mod work;
 
+pub(in crate::up) use leaving::LeavingLines;
 pub(super) use managed::ManagedLine;
 pub(super) use names::HostNames;
 pub(super) use packets::Arrived;

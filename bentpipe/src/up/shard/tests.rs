@@ -59,7 +59,8 @@ impl World {
         let ship = config.peers[0].clone();
         let clock = Clock::start();
         let chunks = ChunkPlace::find(None, true, own.public());
-        let common = Common { config: &config, clock, tun: None, chunks: &chunks };
+        let leaving_lines = LeavingLines::default();
+        let common = Common { config: &config, clock, tun: None, chunks: &chunks, leaving_lines };
         let listen: SocketAddr = listen.parse().unwrap();
         let carrier = Carrier::open(listen, None, 1).unwrap().remove(0);
         let poller = Poller::new().unwrap();

@@ -163,9 +163,8 @@ impl Shard {
             begin_to_end(&mut line, now, why);
             let calls = self.calls_of(&line);
             self.relay.watch_moved(id, false);
-            // Modems, commands and disks may be slow, and others' packets do not wait for them.
             let clock = self.clock;
-            std::thread::spawn(move || finish(line, calls, &clock, why));
+            self.leaving_lines.begin(line.key, move || finish(line, calls, &clock, why));
         }
     }
 

@@ -19,6 +19,7 @@ use crate::up::chunks::ChunkPlace;
 use crate::up::meter::SPACING;
 use crate::up::services::line::Line;
 use crate::up::shard::Common;
+use crate::up::shard::lines::LeavingLines;
 use crate::up::shard::telling::USAGE;
 
 const PEERS: u64 = 8_000;
@@ -55,7 +56,8 @@ fn hub() -> Shard {
     };
     let chunks = ChunkPlace::find(None, true, own.public());
     let clock = os::poll::Clock::start();
-    let common = Common { config: &config, clock, tun: None, chunks: &chunks };
+    let leaving_lines = LeavingLines::default();
+    let common = Common { config: &config, clock, tun: None, chunks: &chunks, leaving_lines };
     let carrier = Carrier::open("127.0.0.1:0".parse().unwrap(), None, 1).unwrap().remove(0);
     let endpoint = Endpoint::new(endpoint);
     let mut shard = Shard::new(0, Poller::new().unwrap(), carrier, endpoint, &common).unwrap();
