@@ -30,7 +30,7 @@ use service::{Event, Request, packet};
 use units::{Duration, Instant};
 
 use crate::admin::ServiceStatus;
-use crate::config::Service;
+use crate::config::Node;
 use crate::keeper::{Notice, Order};
 use commands::{Asker, Commands};
 use keeper::{Keeper, spec};
@@ -71,7 +71,8 @@ impl Services {
     ///
     /// # Errors
     /// If a user is not there, or the system has no more processes.
-    pub fn open(services: &[Service], poller: &Poller, token: u64) -> Result<Services, OsError> {
+    pub fn open(node: &Node, poller: &Poller, token: u64) -> Result<Services, OsError> {
+        let services = &node.services;
         let mut all = Services {
             keeper: None,
             programs: Vec::new(),
@@ -88,8 +89,9 @@ impl Services {
         all.room = service::room();
         let keeper = Keeper::start()?;
         poller.add(&keeper.socket, token, Interest::READ)?;
-        for (config, n) in services.iter().zip(0..) {
-            keeper.say(&Order::Service(spec(config, n)?), &[])?;
+        let users = keeper::users(services, node.private_key.public());
+        for (config, user) in services.iter().zip(users) {
+            keeper.say(&Order::Service(spec(config, user)?), &[])?;
             all.programs.push(Program::new(config.clone()));
         }
         keeper.say(&Order::Sealed, &[])?;

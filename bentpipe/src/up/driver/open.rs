@@ -35,6 +35,7 @@ use crate::up::peer_source::PeerSource;
 use crate::up::peer_table::PeerTable;
 use crate::up::proxy::Proxy;
 use crate::up::services::Services;
+use crate::up::shard::lines::LeavingLines;
 use crate::up::shard::{Common, Shard};
 use crate::up::store::Store;
 
@@ -68,7 +69,7 @@ impl Driver {
         os::proc::leave_no_core()?;
         let poller = Poller::new()?;
         let node = &config.node;
-        let services = Services::open(&node.services, &poller, SERVICES)?;
+        let services = Services::open(node, &poller, SERVICES)?;
         let user = node.user.as_deref().map(os::proc::find_user).transpose()?;
         let named = node.user.as_deref().zip(user.as_ref());
         if let Some(named) = named.filter(|(_, user)| os::proc::is_root() && !user.is_root()) {
@@ -102,7 +103,8 @@ impl Driver {
         let public_key = node.private_key.public();
         let chunks = ChunkPlace::find(dir.as_deref(), node.chunks.disk_given, public_key);
         let (clock, tun) = (Clock::start(), tun.as_ref());
-        let common = Common { config: &config, clock, tun, chunks: &chunks };
+        let leaving_lines = LeavingLines::default();
+        let common = Common { config: &config, clock, tun, chunks: &chunks, leaving_lines };
         let mut each = carriers.into_iter().zip(endpoints).enumerate();
         let (_, (carrier, endpoint)) = each.next().expect("there is always one");
         let shard = Shard::new(0, poller, carrier, endpoint, &common)?;

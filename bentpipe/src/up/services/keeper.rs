@@ -1,12 +1,16 @@
 //! The keeper's process, which starts services, and how each is to be started.
 
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use link::keys::PublicKey;
 use os::OsError;
 use os::seqpacket::SeqPacket;
 use service::packet;
@@ -14,9 +18,9 @@ use service::packet;
 use crate::config::Service;
 use crate::keeper::{Order, Spec};
 
-/// The first user of those that services have who are given none: 60,706 to 61,183 belong to
-/// nobody by the habit of Linux systems.
-const FIRST_USER: u32 = 60_706;
+/// The users that services have who are given none: 60,706 to 61,183 belong to nobody by the habit
+/// of Linux systems.
+const USERS: Range<u32> = 60_706..61_184;
 
 /// The program that starts services, as long as this is held.
 pub struct Keeper {
@@ -54,8 +58,33 @@ impl Keeper {
     }
 }
 
-/// How the service at place `n` is to be started.
-pub fn spec(config: &Service, n: u32) -> Result<Spec, OsError> {
+/// A user for each service of this node, for those that are given none. A service keeps the one
+/// whose directory it has, whatever other services the file names since; of two nodes on one
+/// machine each has its own.
+pub fn users(services: &[Service], node: &PublicKey) -> Vec<u32> {
+    let owner = |service: &Service| {
+        let about = std::fs::metadata(service.directory.as_ref()?).ok()?;
+        Some(about.uid()).filter(|uid| USERS.contains(uid))
+    };
+    let kept: Vec<Option<u32>> = services.iter().map(owner).collect();
+    let mut taken: BTreeSet<u32> = kept.iter().flatten().copied().collect();
+    let chosen = services.iter().zip(kept).map(|(service, kept)| {
+        kept.unwrap_or_else(|| {
+            let mut hasher = DefaultHasher::new();
+            (node.to_string(), &service.name).hash(&mut hasher);
+            let first = (hasher.finish() % USERS.len() as u64) as u32;
+            let each = USERS.skip(first as usize).chain(USERS);
+            let user = each.into_iter().find(|user| !taken.contains(user));
+            let user = user.unwrap_or(USERS.start + first);
+            taken.insert(user);
+            user
+        })
+    });
+    chosen.collect()
+}
+
+/// How a service is to be started, as `number` where it is given no user.
+pub fn spec(config: &Service, number: u32) -> Result<Spec, OsError> {
     let user = config.user.as_deref().map(os::proc::find_user).transpose()?;
     if let Some(user) = user.as_ref().filter(|user| user.is_root()) {
         let message = format!("the service {} would run as root: {user:?}", config.name);
@@ -63,7 +92,7 @@ pub fn spec(config: &Service, n: u32) -> Result<Spec, OsError> {
     }
     let user = match user {
         Some(user) => Some(user.numbers()),
-        None => os::proc::is_root().then_some((FIRST_USER + n, FIRST_USER + n)),
+        None => os::proc::is_root().then_some((number, number)),
     };
     if let Some(directory) = &config.directory {
         make_directory(directory, user)?;
@@ -100,4 +129,44 @@ fn make_directory(directory: &Path, user: Option<(u32, u32)>) -> Result<(), OsEr
         let _ = std::fs::remove_dir(directory);
         cannot(e)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use link::keys::PrivateKey;
+
+    use super::*;
+
+    fn service(name: &str, directory: Option<&Path>) -> Service {
+        Service {
+            name: name.to_owned(),
+            command: vec!["/bin/true".to_owned()],
+            user: None,
+            memory: units::ByteCount(64 << 20),
+            descriptors: 64,
+            directory: directory.map(Path::to_owned),
+            reads: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_service_keeps_the_user_of_its_directory_whatever_others_there_are() {
+        let [here, there] = [1, 2].map(|n| *PrivateKey::from_bytes([n; 32]).public());
+        let names: Vec<Service> = (0..16).map(|n| service(&format!("s{n}"), None)).collect();
+        let each = users(&names, &here);
+        assert!(each.iter().all(|user| USERS.contains(user)), "{each:?}");
+        assert_eq!(each.iter().collect::<BTreeSet<_>>().len(), 16, "each its own");
+        assert_ne!(each, users(&names, &there), "nodes of one machine");
+        let dir = std::env::temp_dir().join(format!("bentpipe-users-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        if os::proc::is_root() {
+            // What would be the first one's is the web's already.
+            std::os::unix::fs::chown(&dir, Some(each[0]), Some(each[0])).expect("given");
+            let with = [service("s0", None), service("web", Some(&dir))];
+            let with = users(&with, &here);
+            assert_eq!(with[1], each[0]);
+            assert_ne!(with[0], each[0]);
+        }
+        std::fs::remove_dir(&dir).expect("it is there");
+    }
 }
