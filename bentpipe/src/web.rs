@@ -190,7 +190,7 @@ fn left_alone(names: &[Value]) -> String {
         out += &format!(
             "{:<32} {:<20} {:>3} min  {}\n",
             printable(text(it, "name")),
-            text(it, "host"),
+            printable(text(it, "host")),
             number(it, "left_s").div_ceil(60),
             printable(text(it, "why")),
         );

@@ -10,7 +10,7 @@ use std::time::Duration as StdDuration;
 use os::OsError;
 use os::poll::{Interest, Poller, Waker};
 
-use super::shell::run_command;
+use super::shell::{name_of, run_command};
 
 /// A command that drops a line and has not ended by then is ended.
 const PATIENCE: StdDuration = StdDuration::from_secs(30);
@@ -96,7 +96,8 @@ impl Commands {
             let _ = mark.filter(|_| !drops).map(File::create);
             let told = run_command(&command, patience, &held);
             let _ = mark.filter(|_| drops && told.is_ok()).map(fs::remove_file);
-            let _ = to.send(outcome(told.map_err(|why| format!("\"{command}\" {why}"))));
+            let name = name_of(&command);
+            let _ = to.send(outcome(told.map_err(|why| format!("\"{name}\" {why}"))));
             waker.wake();
         };
         match thread::Builder::new().name("line".into()).spawn(run) {

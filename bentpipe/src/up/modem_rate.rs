@@ -2,7 +2,7 @@
 //! of their own, because both may block.
 
 use std::fs::File;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration as StdDuration;
 
@@ -12,7 +12,7 @@ use os::OsError;
 use os::poll::Waker;
 use units::BitRate;
 
-use super::shell::{first_line, output_of};
+use super::shell::{first_line, name_of, output_of};
 use crate::config::{Modem, ModemSource, Peer, rate_of};
 
 /// A command that says nothing for so long is ended.
@@ -110,6 +110,9 @@ fn run(
     let mut last = None;
     loop {
         let rate = ask(&modem.source, held);
+        if matches!(held.try_recv(), Err(TryRecvError::Disconnected)) {
+            return; // Nobody wants to know any more: another one may be asked already.
+        }
         if last.as_ref() != Some(&rate) {
             last = Some(rate.clone());
             if reports.send(Report { peer, rate }).is_err() {
@@ -133,9 +136,9 @@ fn ask(source: &ModemSource, held: &Receiver<()>) -> Result<BitRate, String> {
             rate_of(&text).ok_or_else(|| format!("{} says \"{text}\"", path.display()))
         }
         ModemSource::Command(command) => {
-            let text =
-                output_of(command, PATIENCE, held).map_err(|e| format!("\"{command}\" {e}"))?;
-            rate_of(&text).ok_or_else(|| format!("\"{command}\" says \"{text}\""))
+            let name = name_of(command);
+            let text = output_of(command, PATIENCE, held).map_err(|e| format!("\"{name}\" {e}"))?;
+            rate_of(&text).ok_or_else(|| format!("\"{name}\" says \"{text}\""))
         }
     }
 }

@@ -20,6 +20,16 @@ pub fn first_line(from: impl Read) -> std::io::Result<String> {
     Ok(text.lines().next().unwrap_or("").trim().to_owned())
 }
 
+/// How messages call a command: its program, because arguments and variables may be secrets.
+pub fn name_of(command: &str) -> String {
+    let mut words = command.split_whitespace().skip_while(|word| word.contains('='));
+    let program = words.next().unwrap_or("sh");
+    match words.next() {
+        Some(_) => format!("{program} …"),
+        None => program.to_owned(),
+    }
+}
+
 /// The first line that a command prints, if it ends well and in time. It is ended when nobody holds
 /// the other end of `held`.
 pub fn output_of(
@@ -110,6 +120,13 @@ mod tests {
     use super::*;
 
     const PATIENCE: StdDuration = StdDuration::from_secs(10);
+
+    #[test]
+    fn messages_name_no_arguments() {
+        assert_eq!(name_of("snmpget -c SECRET 10.0.0.1 rate"), "snmpget …");
+        assert_eq!(name_of("KEY=SECRET /usr/bin/rate"), "/usr/bin/rate");
+        assert_eq!(name_of("KEY=SECRET"), "sh");
+    }
 
     #[test]
     fn what_a_command_starts_ends_with_it_and_it_with_the_gateway() {

@@ -2,6 +2,7 @@
 
 use units::{Duration, Instant};
 
+use super::words::printable;
 use crate::admin::Answer;
 
 /// How long a service may take. The client waits longer.
@@ -50,7 +51,7 @@ impl Commands {
         let its = |open: &Open| open.service == service && open.request == request;
         let open = self.open.swap_remove(self.open.iter().position(its)?);
         let answer = match (failed, serde_json::from_slice(bytes)) {
-            (true, _) => Answer::Error(String::from_utf8_lossy(bytes).into_owned()),
+            (true, _) => Answer::Error(printable(bytes)),
             (false, Ok(value)) => Answer::Service(value),
             (false, Err(_)) => {
                 Answer::Error("the service answers something that is no JSON".into())
@@ -90,7 +91,8 @@ mod tests {
         let (to, answer) = commands.end(1, second, false, b"{\"a\":1}").unwrap();
         assert_eq!((to, answer), (asker(2), Answer::Service(serde_json::json!({ "a": 1 }))));
         assert_eq!(commands.end(1, second, false, b"1"), None);
-        assert_eq!(commands.end(0, first, true, b"no").unwrap().1, Answer::Error("no".into()));
+        let refused = commands.end(0, first, true, b"no\x1b[2J").unwrap().1;
+        assert_eq!(refused, Answer::Error("no?[2J".into()), "no terminal obeys a service");
         let third = commands.begin(now, 0, asker(3));
         assert!(matches!(commands.end(0, third, false, b"{"), Some((_, Answer::Error(_)))));
     }

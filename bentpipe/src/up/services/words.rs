@@ -103,7 +103,7 @@ fn level_of(line: &[u8]) -> (Level, &[u8]) {
 }
 
 /// Without what a terminal would obey.
-fn printable(line: &[u8]) -> String {
+pub fn printable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
