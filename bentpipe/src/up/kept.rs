@@ -196,8 +196,11 @@ impl Kept {
     /// Goes over to the next day, if it has come. It has a file already where the clock stood in
     /// the past at the start.
     fn turn(&mut self, today: u64) {
-        if today <= self.book.day() {
-            return; // A clock that was set back does not open a day again.
+        let day = self.book.day();
+        // A clock that was set back by some hours does not open a day again; one that had been far
+        // ahead for a moment does.
+        if (day.saturating_sub(1)..=day).contains(&today) {
+            return;
         }
         self.write_usage();
         let usage = self.files.as_ref().map(|files| files.usage.as_path());
