@@ -195,6 +195,12 @@ impl PathMtu {
         }
     }
 
+    /// What became of the probes under way cannot be known any more.
+    pub fn forget_probes(&mut self, give_up: impl FnMut(u64)) {
+        self.probes.drain(..).map(|probe| probe.number).for_each(give_up);
+        self.due = None;
+    }
+
     /// The same path for another session: what is under way is not its.
     pub fn renewed(&self) -> PathMtu {
         PathMtu { current: self.current, used: true, ..PathMtu::new(self.rungs.sizes[0]) }

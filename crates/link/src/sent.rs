@@ -168,6 +168,12 @@ pub(crate) struct Sent {
     news: Vec<Range<u64>>,
     /// The highest number that the peer has told to have received.
     confirmed: Option<u64>,
+    /// The same as told by this path.
+    own_confirmed: Option<u64>,
+    /// When all was given up that was in flight.
+    given_up: Option<Instant>,
+    /// A probe of the path's MTU was given up with the packets around it.
+    probes_given_up: bool,
     /// No packet below is in flight.
     scan_from: u64,
     /// When lost packets were last looked for, and where that look ended before it had seen all.
@@ -221,6 +227,9 @@ impl Sent {
             spoken: Numbers::default(),
             news: Vec::new(),
             confirmed: None,
+            own_confirmed: None,
+            given_up: None,
+            probes_given_up: false,
             scan_from: 0,
             looked: Instant::ZERO,
             look_on: None,
@@ -343,6 +352,11 @@ impl Sent {
         }
     }
 
+    /// Was a probe given up, with the packets around it, since this was asked?
+    pub fn take_probes_given_up(&mut self) -> bool {
+        std::mem::take(&mut self.probes_given_up)
+    }
+
     /// A REPAIR packet leaves that covers these.
     pub fn push_repair(&mut self, now: Instant, covers: Range<u64>, size: u64) -> u64 {
         let number = self.push_packet(now, false, size);
@@ -388,9 +402,9 @@ impl Sent {
             return Report::default(); // A packet that was never sent: the peer is confused.
         }
         self.confirmed = self.confirmed.max(Some(state.hi));
-        if now.since(self.reported.max(self.oldest_unreported(now)))
-            > rtt.with_margin().times(PAUSE_RTTS)
-        {
+        // A packet may hold very many reports, and the oldest is looked for once.
+        let pause = rtt.with_margin().times(PAUSE_RTTS);
+        if now.since(self.reported) > pause && now.since(self.oldest_unreported(now)) > pause {
             self.resumed = now;
         }
         self.reported = now;
@@ -421,20 +435,27 @@ impl Sent {
         {
             self.newest_arrived = Some((state.hi, packet.sent));
         }
+        let is_own_news = !aside && self.own_confirmed.is_none_or(|n| n < state.hi);
+        if is_own_news {
+            self.own_confirmed = Some(state.hi);
+        }
         let mut told = None;
         if let Some(&packet) = self.packet(state.hi)
-            && is_news
+            && (is_news || is_own_news)
         {
             let since = now.since(packet.sent);
             let sample = since - state.delay.min(since);
             // It cannot have been held for longer than it was away: the clock there leapt, and
             // what is left would pass for the shortest way that there ever was.
             let leapt = state.delay > since + ROUNDING;
-            let is_sample = progress && !leapt && !aside;
-            if is_sample && self.newest_arrived.is_some_and(|(n, _)| n == state.hi) {
+            let is_newest = self.newest_arrived.is_some_and(|(n, _)| n == state.hi);
+            // Reports by a faster path may be ahead of all of this one's, of which the way is to be
+            // known all the same.
+            let is_sample = if is_news { progress && is_newest && !aside } else { is_own_news };
+            if is_sample && !leapt {
                 rtt.on_packet(packet.sent, sample);
             }
-            told = (!leapt).then_some(Told {
+            told = (is_news && !leapt).then_some(Told {
                 number: state.hi,
                 sent: packet.sent,
                 through: packet.through,
@@ -495,10 +516,16 @@ impl Sent {
             State::Lost(when) => {
                 self.counts.late += 1;
                 self.counts.lost -= 1;
-                let cap = rtt.smoothed().divided_by(2).max(Duration::from_millis(20));
-                let late = now.since(when) + Duration::from_millis(1);
-                self.reorder_window = (self.reorder_window + late).min(cap);
-                self.last_late = now;
+                // An outage has not taken more than was lost, or later losses would not count.
+                let most = self.counts.lost.saturating_sub(self.counts.too_long);
+                self.counts.in_outages = self.counts.in_outages.min(most);
+                // What was given up with its path tells nothing of packets that overtake others.
+                if self.given_up != Some(when) {
+                    let cap = rtt.smoothed().divided_by(2).max(Duration::from_millis(20));
+                    let late = now.since(when) + Duration::from_millis(1);
+                    self.reorder_window = (self.reorder_window + late).min(cap);
+                    self.last_late = now;
+                }
             }
         }
         packet.state = State::Settled;
@@ -698,6 +725,7 @@ impl Sent {
             self.counts.in_outages += 1;
             self.frames_of(&packet).for_each(|frame| fate(Fate::Lost, frame));
         }
+        self.probes_given_up |= packet.state == State::Probing;
         self.forget_front();
     }
 
@@ -713,11 +741,15 @@ impl Sent {
                     self.counts.in_outages += 1;
                     self.frames_of(&packet).for_each(|frame| fate(Fate::Lost, frame));
                 }
-                State::Probing => self.packets[at].state = State::Settled,
+                State::Probing => {
+                    self.packets[at].state = State::Settled;
+                    self.probes_given_up = true;
+                }
                 State::Lost(_) | State::Settled => {}
             }
         }
         self.in_flight = 0;
+        self.given_up = Some(now);
         // What leaves from now on is the oldest in flight.
         self.scan_from = self.next_number();
     }
@@ -799,6 +831,39 @@ mod tests {
             assert!(report.progress && report.told.is_some());
             assert_eq!((sent.counts.arrived, rtt.is_sampled()), (1, !aside));
         }
+    }
+
+    /// Where all reports of a path by another one overtake its own, its round trip is known still.
+    #[test]
+    fn what_another_path_has_told_already_still_tells_the_round_trip_when_this_one_does() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let (mut sent, mut rtt) = (Sent::new(), Rtt::new(Duration::from_secs(9)));
+        (0..3).for_each(|_| _ = sent.push_packet(at(0), true, 100));
+        let mut fates = |_: Fate, _: &SentFrame| {};
+        let mut hear = |ms, hi, aside| {
+            let state = StateFrame::of_one(hi);
+            sent.handle_state(at(ms), &state, aside, &mut rtt, &mut fates);
+            rtt.is_sampled()
+        };
+        assert!(!hear(300, 1, true) && !hear(310, 2, true));
+        assert!(hear(600, 1, false));
+    }
+
+    /// What a path that goes down has under way may have arrived before that.
+    #[test]
+    fn losses_count_as_ever_once_what_an_outage_took_turns_out_to_have_arrived() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let (mut sent, mut rtt) = (Sent::new(), Rtt::new(Duration::from_millis(600)));
+        (0..100).for_each(|_| _ = sent.push_packet(at(0), true, 100));
+        let mut fates = |_: Fate, _: &SentFrame| {};
+        sent.give_up_all(at(1), &mut fates);
+        assert_eq!((sent.counts.lost, sent.counts.in_outages), (100, 100));
+        for number in 0..100 {
+            let state = StateFrame::of_one(number);
+            sent.handle_state(at(300), &state, false, &mut rtt, &mut fates);
+        }
+        assert_eq!((sent.counts.lost, sent.counts.in_outages), (0, 0));
+        assert_eq!(sent.reorder_window, Duration::ZERO, "nothing overtook anything");
     }
 
     /// What a dead path had under way is not walked through with each look at what leaves later.

@@ -18,7 +18,7 @@ pub(crate) struct Told {
     pub delivered: u64,
     /// When it arrived, by the peer's clock: units of 16 µs, modulo 2^21.
     pub arrival: u64,
-    /// The round trip that it shows, free of the peer's delay.
+    /// The round trip that it shows, free of the peer's delay; [`Duration::MAX`]: it shows none.
     pub rtt: Duration,
 }
 
@@ -103,8 +103,10 @@ impl Measure {
         let arrival = self.unwrap_clock(now, told.arrival);
         let one_way = (arrival as i64).wrapping_sub(told.sent.as_nanos() as i64);
         let by_arrival = self.one_way.excess(now, one_way);
-        let by_rtt = self.round_trip.excess(now, nanos(told.rtt));
-        self.queueing = by_arrival.min(by_rtt);
+        self.queueing = match told.rtt {
+            Duration::MAX => by_arrival,
+            rtt => by_arrival.min(self.round_trip.excess(now, nanos(rtt))),
+        };
         self.least = self.least.min(self.queueing);
         Mark {
             number: told.number,
@@ -119,13 +121,14 @@ impl Measure {
     fn unwrap_clock(&mut self, now: Instant, arrival: u64) -> u64 {
         const WRAP: u64 = 1 << crate::wire::ARRIVAL_BITS;
         let units = match self.clock {
-            None => WRAP + arrival,
+            // So far up that no peer leads it below nothing.
+            None => (1 << 40) + arrival,
             Some((last, then)) => {
                 let expected = last + now.since(then).as_nanos() / ARRIVAL_UNIT;
                 let up = (expected & !(WRAP - 1)) + arrival;
                 // Of the values that look alike the one nearest to what is expected.
                 if up > expected + WRAP / 2 {
-                    up - WRAP
+                    up.saturating_sub(WRAP)
                 } else if up + WRAP / 2 < expected {
                     up + WRAP
                 } else {
@@ -134,7 +137,7 @@ impl Measure {
             }
         };
         self.clock = Some((units, now));
-        units * ARRIVAL_UNIT
+        units.saturating_mul(ARRIVAL_UNIT)
     }
 
     /// Makes a mark of `state` if `spacing` has passed since the newest; answers whether.

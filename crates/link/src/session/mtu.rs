@@ -90,6 +90,9 @@ impl Path {
     /// Reports or time told more about sizes.
     pub(super) fn follow_path(&mut self, now: Instant) {
         let sent = &mut self.sent;
+        if sent.take_probes_given_up() {
+            self.mtu.forget_probes(|number| sent.give_up_probe(number));
+        }
         let mut changed = self.mtu.take_answers(now, |number, give_up| {
             let open = sent.is_probing(number);
             if open && give_up {

@@ -768,10 +768,8 @@ fn streams_that_come_and_go_leave_half_of_the_link_to_the_others() {
     assert!(wire > 40_000 && data * 5 > wire * 2, "{data} of {wire} bytes");
 }
 
-/// A probe of the path's size that was under way when the peer told another largest size holds up
-/// nothing that left after it.
-#[test]
-fn a_probe_of_a_size_that_is_void_is_given_up() {
+/// A bulk stream on a path that takes less than is configured, with a probe of its size under way.
+fn probing() -> World {
     let mut w = World::new(88, CLEAN, config());
     let id = w.sides[0].open(w.now, origin()).unwrap();
     let mut feeder = Feeder::default();
@@ -788,8 +786,26 @@ fn a_probe_of_a_size_that_is_void_is_given_up() {
         feeder.feed(w.now, &mut w.sides[0]);
         drain.drain(w.now, &mut w.sides[1]);
     }
+    w
+}
+
+/// A probe of the path's size that was under way when the peer told another largest size holds up
+/// nothing that left after it.
+#[test]
+fn a_probe_of_a_size_that_is_void_is_given_up() {
+    let mut w = probing();
     let params = w.sides[1].params();
     w.sides[0].set_peer(Params { mtu: 1400, ..params });
     let sent = &w.sides[0].paths[0].sent;
     assert!((sent.floor()..sent.next_number()).all(|number| !sent.is_probing(number)));
+}
+
+/// A probe that was under way when its path went down has not been answered.
+#[test]
+fn a_probe_of_a_path_that_goes_down_tells_nothing_of_its_size() {
+    let mut w = probing();
+    let size = w.sides[0].first().path_mtu();
+    w.sides[0].give_up_path(w.now, 0);
+    w.sides[0].paths[0].follow_path(w.now);
+    assert_eq!(w.sides[0].first().path_mtu(), size);
 }
