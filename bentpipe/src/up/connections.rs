@@ -437,9 +437,15 @@ impl Connection {
         if !(self.writable || self.failed) {
             return None;
         }
-        if let Err(failure) = self.stream.outcome() {
-            relay.connect_failed(now, self.flow, reason_of_failure(&failure));
-            return Some(Turn::Over);
+        match self.stream.outcome() {
+            Ok(()) => {}
+            // It was made, and reset before anybody looked: what the server has said meanwhile is
+            // the client's. A connection that is refused is never reset.
+            Err(failure) if is_reset(&failure) => self.dead = true,
+            Err(failure) => {
+                relay.connect_failed(now, self.flow, reason_of_failure(&failure));
+                return Some(Turn::Over);
+            }
         }
         self.connecting = false;
         self.failed = false;
@@ -563,6 +569,12 @@ impl Connection {
             }
         }
     }
+}
+
+fn is_reset(failure: &Failure) -> bool {
+    let kind = failure.error.kind();
+    failure.unreachable.is_none()
+        && matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
 /// What the failure of an attempt means to the client: what was said on the way, if

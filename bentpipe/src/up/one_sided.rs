@@ -583,16 +583,16 @@ impl Engine {
             {
                 let _ = pair.sides[*leg].stream.set_pace(pace);
             }
+            let left = pair.left();
+            if left > 0 && (turn == Turn::Ended || pair.is_resetting()) {
+                let patience = || Patience::begin(now, PATIENCE, left);
+                self.closing.entry(id).or_insert_with(patience);
+            }
             match turn {
                 Turn::Rests => {}
                 Turn::HasMore => self.enqueue(id),
-                Turn::Ended => match pair.under_way() {
-                    0 => drop(self.forget(id)),
-                    left => {
-                        let patience = || Patience::begin(now, PATIENCE, left);
-                        self.closing.entry(id).or_insert_with(patience);
-                    }
-                },
+                Turn::Ended if left == 0 => drop(self.forget(id)),
+                Turn::Ended => {}
             }
         }
         for link in &mut self.links {
@@ -617,7 +617,7 @@ impl Engine {
         let connections = &self.connections;
         let over = |(id, patience): (&u64, &mut Patience)| match &connections[id] {
             Connection::Joined { pair, .. } => {
-                let left = pair.under_way();
+                let left = pair.left();
                 (left == 0 || patience.is_over(now, left)).then_some(*id)
             }
             Connection::Opening(_) => Some(*id),

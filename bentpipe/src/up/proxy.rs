@@ -220,12 +220,13 @@ impl Waiting {
     }
 
     /// Does the client of `flow` wait on, or has it gone? `None` if it does not wait here.
-    /// One that has ended its direction may have said all that it wants to say; if it is
-    /// gone, the answer to it will show that.
+    /// One that has ended its direction may have said all that it wants to say. One that has said
+    /// nothing has given up: the link may be dark for hours, and it comes again each time.
     pub fn still_waits(&self, flow: FlowId) -> Option<bool> {
         let asked = self.all.get(&flow)?;
+        let said = |n| n > 0 || !asked.early.is_empty();
         let news = asked.stream.peek(&mut [0]);
-        Some(news.map_or_else(|e| e.kind() == ErrorKind::WouldBlock, |_| true))
+        Some(news.map_or_else(|e| e.kind() == ErrorKind::WouldBlock, said))
     }
 
     /// Drops all clients that wait; their flows.

@@ -51,6 +51,8 @@ pub struct Pair {
     pub sides: [Side; 2],
     /// From the client, and to it.
     halves: [Half; 2],
+    /// See [`Turn::Ended`].
+    ended: bool,
     pub queued: bool,
 }
 
@@ -95,6 +97,7 @@ impl Pair {
         Pair {
             sides: [Side::new(client), Side::new(server)],
             halves: Default::default(),
+            ended: false,
             queued: false,
         }
     }
@@ -109,13 +112,27 @@ impl Pair {
         [self.halves[0].bytes, self.halves[1].bytes]
     }
 
-    /// Bytes and ends of both sides that their hosts have not acknowledged.
-    pub fn under_way(&self) -> u64 {
-        self.sides.iter().map(|side| side.stream.under_way() as u64).sum()
+    /// What keeps the pair: bytes that were not written yet, and bytes and ends that hosts have not
+    /// acknowledged. 0: it may be dropped.
+    pub fn left(&self) -> u64 {
+        let waiting = self.halves.iter().map(|half| half.waiting.len() as u64);
+        let under_way = self.sides.iter().map(|side| side.stream.under_way() as u64);
+        waiting.chain(under_way).sum::<u64>() + u64::from(!self.ended)
+    }
+
+    /// Has one host reset, and the other not everything yet that came before?
+    pub fn is_resetting(&self) -> bool {
+        !self.ended && self.sides.iter().any(|side| side.dead)
     }
 
     /// Moves what can be moved. `buffer` is at least [`PIECE`] long.
     pub fn turn(&mut self, buffer: &mut [u8]) -> Turn {
+        let turn = self.move_bytes(buffer);
+        self.ended |= turn == Turn::Ended;
+        turn
+    }
+
+    fn move_bytes(&mut self, buffer: &mut [u8]) -> Turn {
         self.sides.iter_mut().for_each(Side::look);
         let [client, server] = &mut self.sides;
         let [up, down] = &mut self.halves;
@@ -139,7 +156,18 @@ impl Half {
     fn pass(&mut self, from: &mut Side, to: &mut Side, buffer: &mut [u8]) -> bool {
         for _ in 0..ROUNDS {
             if to.dead {
-                return false;
+                self.waiting = Vec::new();
+                if self.input_ended || !from.readable {
+                    return false;
+                }
+                // For nobody; but its host may read nothing before it is rid of it.
+                match from.stream.read(&mut buffer[..PIECE]) {
+                    Ok(0) => self.input_ended = true,
+                    Ok(_) => {}
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => from.readable = false,
+                    Err(_) => (from.dead, self.input_ended) = (true, true),
+                }
+                continue;
             }
             if !self.waiting.is_empty() {
                 let n = self.write(to, None);

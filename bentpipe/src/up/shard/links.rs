@@ -310,6 +310,8 @@ impl Shard {
                     }
                 }
                 Purpose::Addresses(of) => self.tell_addresses(now, of, &answer.addresses),
+                // Its client has gone meanwhile.
+                Purpose::Server(caller, _) if self.relay.caller_peer(caller).is_none() => {}
                 Purpose::Server(caller, source) => {
                     let fits = |to: &SocketAddr| source.is_none_or(|s| s.is_ipv4() == to.is_ipv4());
                     let mut fitting = answer.addresses.iter().filter(|to| fits(to));

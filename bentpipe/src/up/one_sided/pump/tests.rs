@@ -45,7 +45,7 @@ impl Bench {
         let Some(pair) = &mut self.pair else { return };
         self.events.iter().for_each(|event| pair.on_event(event.token as usize, event));
         self.outcome = pair.turn(&mut self.buffer);
-        if self.outcome == Turn::Ended && pair.under_way() == 0 {
+        if self.outcome == Turn::Ended && pair.left() == 0 {
             self.pair = None;
         }
     }
@@ -110,6 +110,38 @@ fn a_host_that_resets_resets_the_other_at_once_where_nothing_waits() {
     bench.until(|bench| {
         let failed = bench.client.read(&mut [0; 1]).err().map(|e| e.kind());
         end = failed.filter(|kind| *kind != ErrorKind::WouldBlock);
+        end.is_some()
+    });
+    assert_eq!(end, Some(ErrorKind::ConnectionReset));
+}
+
+/// A server that reads nothing before it has written all that it has to say, and a client that has
+/// gone: plain TCP would have reset it.
+#[test]
+fn a_server_that_writes_before_it_reads_hears_of_its_clients_reset() {
+    let mut bench = Bench::new();
+    let (mut up, mut down) = (false, 0);
+    // Until neither way takes more: the client reads nothing, and neither does the server.
+    let mut idle = 0;
+    bench.until(|bench| {
+        let more = bench.client.write(&[1; 65_536]).is_ok_and(|n| n > 0);
+        let wrote = bench.server.as_ref().unwrap().write(&[2; 65_536]).unwrap_or(0);
+        (up, down) = (up | more, down + wrote);
+        idle = if more || wrote > 0 { 0 } else { idle + 1 };
+        idle > 100
+    });
+    assert!(up && down > 65_536);
+    let (_, other) = tcp::pair(&TcpOptions::default(), &TcpOptions::default()).unwrap();
+    drop(std::mem::replace(&mut bench.client, other));
+    bench.until(|bench| {
+        assert!(bench.pair.as_ref().is_none_or(|pair| pair.left() > 0));
+        bench.server.as_ref().unwrap().write(&[2; 65_536]).is_ok_and(|n| n > 0)
+    });
+    assert!(bench.pair.as_ref().is_some_and(Pair::is_resetting), "it is not to wait for ever");
+    let mut end = None;
+    bench.until(|bench| {
+        let failed = bench.server.as_ref().unwrap().read(&mut [0; 65_536]).err();
+        end = failed.map(|e| e.kind()).filter(|kind| *kind != ErrorKind::WouldBlock);
         end.is_some()
     });
     assert_eq!(end, Some(ErrorKind::ConnectionReset));
