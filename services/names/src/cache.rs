@@ -119,6 +119,10 @@ impl<K: Name, G: Ord + Clone, M: Ord + Clone> Cache<K, G, M> {
     /// goes on holding it: nobody takes what is another's by asking again.
     pub fn keep(&mut self, now: u64, key: K, holder: (G, M), answer: Answer) {
         if answer.ttl == 0 {
+            // It is not to be given again, and what it takes the place of even less.
+            if !answer.is_failure() {
+                self.remove(&key);
+            }
             return;
         }
         let holder = self.remove(&key).unwrap_or(holder);

@@ -4,6 +4,7 @@
 const HEADER: usize = 12;
 const OPT: u16 = 41;
 const SOA: u16 = 6;
+const ANY: u16 = 255;
 /// A, AAAA and HTTPS.
 const OF_BROWSERS: [u16; 3] = [1, 28, 65];
 /// Transfers of zones: not for a cache.
@@ -252,6 +253,9 @@ impl Answer {
         }
         let count = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let (mut ttls, mut http3, mut least, mut soa) = (Vec::new(), Vec::new(), LONGEST, None);
+        let wanted =
+            u16::from_be_bytes([question[question.len() - 4], question[question.len() - 3]]);
+        let mut is_there = wanted == ANY;
         for (section, at) in [6, 8, 10].into_iter().enumerate() {
             for _ in 0..count(at) {
                 let (kind, ttl_at, data) = r.record()?;
@@ -262,6 +266,7 @@ impl Answer {
                 // A TTL with its first bit set is none (RFC 2181, section 8).
                 let ttl = if ttl >> 31 == 1 { 0 } else { ttl };
                 least = least.min(ttl);
+                is_there |= section == 0 && kind == wanted;
                 ttls.push(u16::try_from(ttl_at).ok()?);
                 if SVCB.contains(&kind) {
                     let begin = r.at - data.len();
@@ -277,9 +282,10 @@ impl Answer {
         }
         // It is "there is none" that only an SOA says for how long (RFC 2308).
         let none = soa.unwrap_or(0).min(least).min(LONGEST_NEGATIVE);
-        let ttl = match (head[3] & 15, count(6)) {
-            (0, 1..) => least,
-            (0, 0) | (3, _) => none,
+        // A name that only stands for another one has no such record either.
+        let ttl = match (head[3] & 15, is_there) {
+            (0, true) => least,
+            (0, false) | (3, _) => none,
             _ => 0,
         };
         r.is_at_end().then(|| Answer { message: message.to_vec(), ttls, http3, ttl })

@@ -14,6 +14,7 @@ use service::message::{Accepted, Denied, Incoming, LinkState};
 use service::{Client, Error, Event, Reason, Request, Takes};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
+use units::one_host;
 
 use crate::busy::{Busy, UnderWay};
 use crate::local::unless;
@@ -29,6 +30,9 @@ const MAX_OPEN: usize = 1024;
 const AHEAD: usize = 2;
 
 /// The same of names that are looked up, for a peer and in all.
+/// A host may have as many as the gateway does of its peer's at once: its slow names are waited for
+/// by itself.
+const LOOK_UPS_OF_HOST: usize = 2;
 const LOOK_UPS_OF_PEER: usize = 8;
 const MAX_LOOK_UPS: usize = 16;
 
@@ -76,7 +80,7 @@ pub struct Gateway {
     waiting: RefCell<BTreeMap<u64, Waiting<Answer>>>,
     looking: RefCell<BTreeMap<u64, Waiting<Addresses>>>,
     look_ups: Arc<Semaphore>,
-    look_ups_of_peers: Limits<String>,
+    look_ups_of: Limits<Asker>,
     standing: RefCell<Vec<Standing>>,
     peers: RefCell<BTreeMap<String, Peer>>,
     /// Something was told of links.
@@ -154,7 +158,7 @@ impl Gateway {
 
     fn new(client: Client) -> Gateway {
         let (last, places, ahead, waiting, looking) = Default::default();
-        let (look_ups_of_peers, standing, peers) = Default::default();
+        let (look_ups_of, standing, peers) = Default::default();
         let (links_changed, to_end) = (Notify::new(), Notify::new());
         let (requests, served, ends) = Default::default();
         let open = Arc::new(Semaphore::new(MAX_OPEN));
@@ -173,7 +177,7 @@ impl Gateway {
             waiting,
             looking,
             look_ups,
-            look_ups_of_peers,
+            look_ups_of,
             standing,
             peers,
             links_changed,
@@ -440,13 +444,17 @@ impl Gateway {
         self.ask(taken, b"", |request| Request::Connect { request, peer, target, source }).await
     }
 
-    /// The addresses that a name has at this node.
+    /// The addresses that a name has at this node, which a host behind the peer wants to know.
     ///
     /// # Errors
     /// Why there are none.
-    pub async fn resolve(&self, peer: &str, name: &str) -> Addresses {
-        let of_peer = place(&self.look_ups_of_peers, &peer.to_owned(), LOOK_UPS_OF_PEER);
-        let mut places = take(of_peer).await;
+    pub async fn resolve(&self, peer: &str, host: IpAddr, name: &str) -> Addresses {
+        let asker = (peer.to_owned(), Some(one_host(host)));
+        let of_host = place(&self.look_ups_of, &asker, LOOK_UPS_OF_HOST);
+        // The host's place first: others do not wait behind its names.
+        let mut places = take(of_host).await;
+        let of_peer = place(&self.look_ups_of, &(asker.0, None), LOOK_UPS_OF_PEER);
+        places.extend(take(of_peer).await);
         places.extend(take(self.look_ups.clone()).await);
         let taken = Taken { _places: places, server: None };
         let (answer, when_told) = oneshot::channel();
@@ -647,7 +655,7 @@ mod tests {
                 let asking = gateway.connect("evil", Way { to, from });
                 // Who asked goes away.
                 let _ = timeout(Duration::from_micros(100), asking).await;
-                let looking = gateway.resolve("evil", "a.test");
+                let looking = gateway.resolve("evil", from, "a.test");
                 let _ = timeout(Duration::from_micros(100), looking).await;
             }
             assert_eq!(gateway.waiting.borrow().len(), OPEN_OF_PEER);

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, StatusCode, Uri, Version};
+use hyper::body::Body;
 
 /// In a request: the server's address that the host connected to.
 pub(crate) const TO: HeaderName = HeaderName::from_static("bp-to");
@@ -121,6 +122,23 @@ pub fn strip_hop(fields: &mut HeaderMap) {
         .collect();
     for name in named.iter().chain(&OF_ONE_HOP) {
         fields.remove(name);
+    }
+}
+
+/// Says that a body of unknown length follows, in a request to a server: hyper says so of its own
+/// accord where a method usually has one, and leaves out any other's (RFC 9112, section 6.3).
+pub fn frame_body<B: Body>(request: &mut Request<B>) {
+    let is_told = request.headers().contains_key(header::CONTENT_LENGTH);
+    if !is_told && !request.body().is_end_stream() {
+        let chunked = HeaderValue::from_static("chunked");
+        request.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+    }
+}
+
+/// Removes a length that an answer in chunks has, too: the chunks hold (RFC 9112, section 6.3).
+pub fn unframe_body(fields: &mut HeaderMap) {
+    if fields.contains_key(header::TRANSFER_ENCODING) {
+        fields.remove(header::CONTENT_LENGTH);
     }
 }
 

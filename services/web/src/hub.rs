@@ -119,7 +119,8 @@ impl Hub {
         if let Some(to) = self.named.find(&name) {
             return Ok(to);
         }
-        let told = self.gateway.resolve(peer, &host).await.map_err(|why| why.to_string())?;
+        let told = self.gateway.resolve(peer, way.from, &host).await;
+        let told = told.map_err(|why| why.to_string())?;
         self.verifying.note(&host, &told);
         let mut why = "the name has no address".to_owned();
         for ip in told.into_iter().filter(|ip| !ip.is_unspecified()).take(TRIED) {
@@ -246,19 +247,19 @@ impl Hub {
         uri: &Uri,
         request: Request<Body>,
     ) -> Result<Response<Body>, String> {
-        let (peer, Way { to, .. }, _) = key;
+        let (peer, way, _) = key;
         let mut answer = match &self.kept {
-            Some(kept) if self.is_verified(peer, uri, *to).await => {
+            Some(kept) if self.is_verified(peer, uri, *way).await => {
                 self.give_or_ask(kept, key, uri, request).await?
             }
             Some(_) => self.ask_server(key, request).await?,
             None => {
                 // A look-up takes as long as a server, and nobody waits for it.
-                self.look_up_meanwhile(peer, uri, *to);
+                self.look_up_meanwhile(peer, uri, *way);
                 self.ask_server(key, request).await?
             }
         };
-        self.verifying.tell(uri, *to, answer.headers_mut());
+        self.verifying.tell(uri, way.to, answer.headers_mut());
         Ok(answer)
     }
 
@@ -266,8 +267,9 @@ impl Hub {
     async fn ask_server(
         self: &Rc<Hub>,
         key: &Key,
-        request: Request<Body>,
+        mut request: Request<Body>,
     ) -> Result<Response<Body>, String> {
+        headers::frame_body(&mut request);
         let logs_in = headers::logs_connection_in(request.headers());
         let pool = (key.clone(), !request.body().is_end_stream());
         let (answer, sender) = self.ask(&pool, request).await?;
@@ -357,6 +359,7 @@ impl Hub {
         sender: Sender,
     ) -> Response<Body> {
         let (mut parts, body) = answer.into_parts();
+        headers::unframe_body(&mut parts.headers);
         headers::strip_hop(&mut parts.headers);
         let _ = headers::take_failed(&mut parts.headers);
         if parts.status == StatusCode::NOT_MODIFIED {

@@ -402,7 +402,8 @@ impl Page {
     async fn look_up(&self, url: &Url) -> Result<SocketAddr, String> {
         let host = url.host_str().unwrap_or("");
         let port = url.port_or_known_default().unwrap_or(80);
-        let told = self.hub.gateway.resolve(&self.peer, host).await.map_err(|e| e.to_string())?;
+        let told = self.hub.gateway.resolve(&self.peer, self.way.from, host).await;
+        let told = told.map_err(|why| why.to_string())?;
         let may_be_asked = |ip: &IpAddr| !is_private(*ip) || *ip == self.way.to.ip();
         let mut why = "its address is nobody's".to_owned();
         for ip in told.into_iter().filter(may_be_asked).take(MAX_TRIED) {

@@ -6,11 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
+use bentpipe_web::headers::Way;
 use bentpipe_web::verified::{Book, Verdict};
 use http::{HeaderMap, Uri};
 use service::Reason;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
+use units::one_host;
 
 use super::Hub;
 use crate::local::Local;
@@ -18,8 +20,10 @@ use crate::shares::{Place, Places};
 
 /// A request waits so long at most; what is found later helps the next one.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Names that are looked up at once; hosts of others are not verified for now.
+/// Names that are looked up at once, of all and for one host behind a peer; hosts of others are not
+/// verified for now.
 const AT_ONCE: usize = 64;
+const OF_HOST: usize = 8;
 
 /// So many requests in a row waited in vain: others do not wait before a look-up has an answer.
 const IN_VAIN: u32 = 3;
@@ -27,11 +31,21 @@ const IN_VAIN: u32 = 3;
 /// What is known of names, and which are being looked up.
 pub struct Verifying {
     book: RefCell<Book>,
-    under_way: RefCell<BTreeMap<String, (Rc<Notify>, Place)>>,
+    under_way: RefCell<BTreeMap<String, LookUp>>,
     places: Rc<Places>,
     in_vain: Cell<u32>,
     started: Instant,
 }
+
+struct LookUp {
+    done: Rc<Notify>,
+    /// For whom, and its place.
+    asker: Asker,
+    _place: Place,
+}
+
+/// A host behind a peer.
+type Asker = (Rc<str>, IpAddr);
 
 impl Default for Verifying {
     fn default() -> Verifying {
@@ -66,12 +80,13 @@ impl Verifying {
 
 impl Hub {
     /// Is the server at `to` one of the host that the URI names, as this node sees it?
-    pub async fn is_verified(self: &Rc<Hub>, peer: &Rc<str>, uri: &Uri, to: SocketAddr) -> bool {
+    pub async fn is_verified(self: &Rc<Hub>, peer: &Rc<str>, uri: &Uri, way: Way) -> bool {
+        let to = way.to;
         let host = match self.verifying.judge(uri, to) {
             Verdict::LookUp(host) => host,
             verdict => return verdict == Verdict::Is,
         };
-        let Some(done) = self.begin_look_up(peer, host) else { return false };
+        let Some(done) = self.begin_look_up((peer.clone(), way.from), host) else { return false };
         let in_vain = &self.verifying.in_vain;
         if in_vain.get() >= IN_VAIN {
             return false;
@@ -83,28 +98,33 @@ impl Hub {
     }
 
     /// Begins to find out.
-    pub fn look_up_meanwhile(self: &Rc<Hub>, peer: &Rc<str>, uri: &Uri, to: SocketAddr) {
-        if let Verdict::LookUp(host) = self.verifying.judge(uri, to) {
-            self.begin_look_up(peer, host);
+    pub fn look_up_meanwhile(self: &Rc<Hub>, peer: &Rc<str>, uri: &Uri, way: Way) {
+        if let Verdict::LookUp(host) = self.verifying.judge(uri, way.to) {
+            self.begin_look_up((peer.clone(), way.from), host);
         }
     }
 
     /// Told when the look-up is through; `None` if there are too many.
-    fn begin_look_up(self: &Rc<Hub>, peer: &Rc<str>, host: String) -> Option<Rc<Notify>> {
+    fn begin_look_up(self: &Rc<Hub>, (peer, from): Asker, host: String) -> Option<Rc<Notify>> {
         let mut under_way = self.verifying.under_way.borrow_mut();
-        if let Some((done, _)) = under_way.get(&host) {
-            return Some(Rc::clone(done));
+        if let Some(it) = under_way.get(&host) {
+            return Some(Rc::clone(&it.done));
         }
-        let place = self.verifying.places.take(peer, 1)?;
+        let asker = (peer, one_host(from));
+        if under_way.values().filter(|it| it.asker == asker).count() >= OF_HOST {
+            return None;
+        }
+        let place = self.verifying.places.take(&asker.0, 1)?;
         let done = Rc::new(Notify::new());
-        under_way.insert(host.clone(), (Rc::clone(&done), place));
-        Local::spawn(self.clone().look_up(peer.clone(), host));
+        let it = LookUp { done: Rc::clone(&done), asker: asker.clone(), _place: place };
+        under_way.insert(host.clone(), it);
+        Local::spawn(self.clone().look_up(asker, host));
         Some(done)
     }
 
-    async fn look_up(self: Rc<Hub>, peer: Rc<str>, host: String) {
+    async fn look_up(self: Rc<Hub>, (peer, from): Asker, host: String) {
         let it = &self.verifying;
-        match self.gateway.resolve(&peer, &host).await {
+        match self.gateway.resolve(&peer, from, &host).await {
             Ok(addresses) => {
                 it.in_vain.set(0);
                 it.note(&host, &addresses);
@@ -113,8 +133,8 @@ impl Hub {
             Err(Reason::Exhausted | Reason::ShuttingDown | Reason::NoSuchPeer) => {}
             Err(_) => it.note(&host, &[]),
         }
-        if let Some((done, _)) = it.under_way.borrow_mut().remove(&host) {
-            done.notify_waiters();
+        if let Some(it) = it.under_way.borrow_mut().remove(&host) {
+            it.done.notify_waiters();
         }
     }
 }
