@@ -90,7 +90,8 @@ fn move_into(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> i
             tell_of_others(&from, ours);
         }
         let is_usage = kind.is_dir() && text == format!("{ours}usage");
-        if !is_usage && !(kind.is_file() && text.starts_with(ours)) {
+        let is_wanted = is_usage || kind.is_file() && text.starts_with(ours);
+        if !is_wanted {
             continue;
         }
         let to = dir.join(&name);

@@ -9,27 +9,33 @@ use link::keys::PublicKey;
 
 /// Those of all shards.
 #[derive(Clone, Default)]
-pub struct LeavingLines(Arc<Mutex<Vec<(PublicKey, JoinHandle<()>)>>>);
+pub struct LeavingLines(Arc<Mutex<Vec<Leaving>>>);
+
+/// A peer's lines, and the thread that ends them.
+struct Leaving {
+    peer: PublicKey,
+    thread: JoinHandle<()>,
+}
 
 impl LeavingLines {
-    fn each(&self) -> MutexGuard<'_, Vec<(PublicKey, JoinHandle<()>)>> {
+    fn each(&self) -> MutexGuard<'_, Vec<Leaving>> {
         let mut each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        each.retain(|(_, thread)| !thread.is_finished());
+        each.retain(|leaving| !leaving.thread.is_finished());
         each
     }
 
     /// The lines of the peer with this key end by `finish`.
-    pub fn begin(&self, key: PublicKey, finish: impl FnOnce() + Send + 'static) {
+    pub fn begin(&self, peer: PublicKey, finish: impl FnOnce() + Send + 'static) {
         match Builder::new().name("line".into()).spawn(finish) {
-            Ok(thread) => self.each().push((key, thread)),
+            Ok(thread) => self.each().push(Leaving { peer, thread }),
             // The mark of a line that may be up stays, and the next start drops it.
-            Err(why) => crate::log!(Error, "a line may still be up", peer_key = key, why = why),
+            Err(why) => crate::log!(Error, "a line may still be up", peer_key = peer, why = why),
         }
     }
 
     /// Do lines of the peer with this key not have ended yet?
-    pub fn has(&self, key: &PublicKey) -> bool {
-        self.each().iter().any(|(leaving, _)| leaving == key)
+    pub fn has(&self, peer: &PublicKey) -> bool {
+        self.each().iter().any(|leaving| leaving.peer == *peer)
     }
 
     /// Waits until all have ended.
@@ -38,8 +44,8 @@ impl LeavingLines {
         if !each.is_empty() {
             crate::log!(Info, "lines are being dropped", peers = each.len());
         }
-        for (_, thread) in each {
-            let _ = thread.join();
+        for leaving in each {
+            let _ = leaving.thread.join();
         }
     }
 }
