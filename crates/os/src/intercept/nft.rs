@@ -337,7 +337,8 @@ fn answers(table: &str, config: &InterceptConfig) -> String {
         return text + &format!("delete chain {asked}; delete chain {out}; ");
     }
     let (tun, inward) = (&config.tun, config.marks.inward);
-    text += &format!("add rule {asked} iifname \"{tun}\" ct mark set {inward:#x}; ");
+    let here = "fib daddr type local";
+    text += &format!("add rule {asked} iifname \"{tun}\" {here} ct mark set {inward:#x}; ");
     text += &format!("add rule {out} meta mark 0 ct mark {inward:#x} meta mark set {inward:#x}; ");
     text
 }
@@ -408,13 +409,14 @@ fn own_errors(table: &str, config: &InterceptConfig) -> String {
 /// Makes the masquerading chain what the configuration says; there is none where none is
 /// needed, since it would have the kernel track every connection.
 fn masquerade(table: &str, config: &InterceptConfig) -> String {
-    let chain = format!("inet {table} postrouting");
+    let (chain, strays) = (format!("inet {table} postrouting"), format!("inet {table} strays"));
     let mut out = format!(
         "add chain {chain} {{ type nat hook postrouting priority srcnat; policy accept; }}; \
-         flush chain {chain}; "
+         add chain {strays} {{ type filter hook forward priority filter; policy accept; }}; \
+         flush chain {chain}; flush chain {strays}; "
     );
     if config.masquerade.is_empty() {
-        return out + &format!("delete chain {chain}");
+        return out + &format!("delete chain {chain}; delete chain {strays}");
     }
     let (tun, syn) = (&config.tun, config.syn_device());
     for (v4, source) in [(true, "ip saddr"), (false, "ip6 saddr")] {
@@ -425,10 +427,10 @@ fn masquerade(table: &str, config: &InterceptConfig) -> String {
             false => format!("{source} {}", list(&prefixes)),
         };
         if !prefixes.is_empty() {
-            out += &format!(
-                "add rule {chain} iifname \"{tun}\" oifname != {{ \"{tun}\", \"{syn}\" }} \
-                 {from} masquerade; "
-            );
+            let leaves = format!("iifname \"{tun}\" oifname != {{ \"{tun}\", \"{syn}\" }} {from}");
+            out += &format!("add rule {chain} {leaves} masquerade; ");
+            // What belongs to no connection has no other source, and would leave as it is.
+            out += &format!("add rule {strays} {leaves} ct state invalid drop; ");
         }
     }
     out

@@ -186,8 +186,8 @@ impl Family {
         let all: Vec<IpPrefix> = config.routes.iter().filter(mine).copied().collect();
         let blocked: Vec<IpPrefix> = all.iter().filter(|p| config.blocks(p)).copied().collect();
         let direct: Vec<IpPrefix> = direct.iter().filter(mine).copied().collect();
-        let mut rules = host_rules(&all, &direct);
-        let mut blocking = host_rules(&blocked, &direct);
+        let mut rules = host_rules(&all, &direct, &config.direct);
+        let mut blocking = host_rules(&blocked, &direct, &config.direct);
         blocking.extend(refusal_rules(config, &blocked));
         rules.extend(refusal_rules(config, &blocked));
         rules.extend(own_rules(config, &all, has_source));
@@ -225,7 +225,10 @@ fn marking_rules(config: &InterceptConfig) -> BTreeSet<String> {
 
 /// What hosts send, and others that this node routes for: into the tunnel, but for networks that
 /// are longer and bypass it. Where the peer's routes block, these rules outlive the program.
-fn host_rules(prefixes: &[IpPrefix], direct: &[IpPrefix]) -> BTreeSet<String> {
+/// `named`: of those networks, the ones that the file names, which any route may lead to. The others
+/// are this host's own, and reached by their own routes alone: of an interface that is down there
+/// are none, and a default route would lead its network's traffic out in clear.
+fn host_rules(prefixes: &[IpPrefix], direct: &[IpPrefix], named: &[IpPrefix]) -> BTreeSet<String> {
     let mut rules = BTreeSet::new();
     for (_, at, table) in prefixes.iter().map(places) {
         // What this node sends itself comes from lo, as the kernel sees it.
@@ -235,7 +238,11 @@ fn host_rules(prefixes: &[IpPrefix], direct: &[IpPrefix]) -> BTreeSet<String> {
     let shorter = |direct: &&IpPrefix| prefixes.iter().any(|p| p.len() < direct.len());
     for prefix in direct.iter().filter(shorter) {
         let at = places(prefix).1 + 2;
-        rules.insert(format!("{at}: from all to {} lookup main", in_a_rule(prefix)));
+        let own = match named.contains(prefix) {
+            true => String::new(),
+            false => format!(" suppress_prefixlength {}", prefix.len() - 1),
+        };
+        rules.insert(format!("{at}: from all to {} lookup main{own}", in_a_rule(prefix)));
     }
     rules.into_iter().map(|rule| format!("{rule} proto {PROTOCOL}")).collect()
 }
@@ -634,13 +641,13 @@ mod tests {
             prefix_rules,
             [
                 "25404: from all to 198.51.100.7 lookup main proto 143",
-                "25420: from all to 10.2.7.0/24 lookup main proto 143",
-                "25420: from all to 192.168.100.0/24 lookup main proto 143",
-                "25420: from all to 203.0.113.0/24 lookup main proto 143",
+                "25420: from all to 10.2.7.0/24 lookup main suppress_prefixlength 23 proto 143",
+                "25420: from all to 192.168.100.0/24 lookup main suppress_prefixlength 23 proto 143",
+                "25420: from all to 203.0.113.0/24 lookup main suppress_prefixlength 23 proto 143",
                 "25435: from all fwmark 0x62700007 lookup 25216 proto 143",
                 "25435: not from all fwmark 0x62700003 lookup 25216 proto 143",
                 "25435: not from all iif lo lookup 25216 proto 143",
-                "25452: from all to 10.0.0.0/8 lookup main proto 143",
+                "25452: from all to 10.0.0.0/8 lookup main suppress_prefixlength 7 proto 143",
                 "25467: from all fwmark 0x62700005 lookup 25200 proto 143",
                 "25467: from all fwmark 0x62700007 lookup 25200 proto 143",
                 "25467: not from all iif lo lookup 25200 proto 143",
@@ -651,7 +658,7 @@ mod tests {
         // Without an IPv6 address nothing of this host's own goes there.
         assert_eq!(plan.v6.rules.len(), 8);
         // A hub names no LANs, and may have one there.
-        let rule = "25418: from all to 10.3.1.0/25 lookup main proto 143";
+        let rule = "25418: from all to 10.3.1.0/25 lookup main suppress_prefixlength 24 proto 143";
         assert!(!plan.v4.rules.contains(rule));
         config.lan.clear();
         assert!(Plan::new(&config, &networks, &none).v4.rules.contains(rule));
