@@ -346,7 +346,7 @@ impl Inbox {
     }
 
     pub fn on_fragment(&mut self, now: Instant, f: &FragmentFrame<'_>) {
-        if f.total as usize > MAX_DATAGRAM {
+        if f.total > MAX_DATAGRAM as u64 {
             self.dropped += 1;
             return;
         }

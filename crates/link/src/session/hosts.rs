@@ -87,6 +87,12 @@ impl Hosts {
         id
     }
 
+    /// One more does of those that name it already.
+    pub fn hold_again(&mut self, id: HostId) {
+        let host = &mut self.hosts[id.index()];
+        host.uses += u32::from(host.address.is_some());
+    }
+
     /// One less does.
     pub fn release(&mut self, id: HostId) {
         let host = &mut self.hosts[id.index()];

@@ -17,6 +17,11 @@ use crate::wire::{ResetReason, StreamId};
 /// Streams of packets that a session opens, one for each class and LAN host; what comes
 /// beyond shares those of its class.
 const LANES: usize = 64;
+/// A stream of packets of which all have arrived for so long may be another host's.
+const LANE_IDLE: Duration = Duration::from_secs(10);
+/// So much waits in such a stream however short the memory is: others' bytes do not stop a host's
+/// packets.
+const LANE_LEAST: u64 = 4 * 1500;
 /// Bytes of the length before each packet of a stream.
 const LENGTH: usize = 2;
 /// What is added to the length of a packet with compressed headers (L-DG-7).
@@ -26,6 +31,16 @@ const LANE_CONTEXTS: usize = 8;
 /// Payloads of unsplit packets are compressed on links up to this rate: where all shrink to a
 /// tenth, the 30 µs that each takes are a processor's tenth.
 const PAYLOADS_BELOW: BitRate = BitRate::from_mbps(4);
+
+/// For whom a stream of packets is.
+pub(super) type LaneKey = (ClassId, ChosenBy, HostId);
+
+/// A stream of packets. It holds its host's number, also when the stream is gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    pub id: StreamId,
+    used: Instant,
+}
 
 impl Session {
     /// Sends an unsplit IP packet of at most 9,000 bytes; false if the queue is full.
@@ -118,7 +133,7 @@ impl Session {
             self.outbox.dropped += 1;
             return false;
         }
-        let id = self.lane(label).filter(|id| self.is_usable(*id));
+        let id = self.lane(now, label).filter(|id| self.is_usable(*id));
         // A peer that has no room for the stream gets what fits as it is.
         let Some(id) = id else { return self.send_once(now, data, label) };
         let compress = self.may_compress(label.compress);
@@ -127,7 +142,8 @@ impl Session {
         let queue = self.paths.most_in(Duration::from_millis(500));
         let limit = queue.max(2 * MAX_DATAGRAM as u64);
         let memory = (self.config.memory.0 / 2).saturating_sub(self.pool.used());
-        let is_full = s.send.unsent() + need as u64 > limit || need as u64 > memory;
+        let unsent = s.send.unsent() + need as u64;
+        let is_full = unsent > limit || need as u64 > memory && unsent > LANE_LEAST;
         if data.is_empty() || data.len() > MAX_DATAGRAM || is_full {
             self.outbox.dropped += 1;
             return false;
@@ -163,24 +179,61 @@ impl Session {
     }
 
     /// The stream for a packet's class and host.
-    pub(super) fn lane(&mut self, label: &Label) -> Option<StreamId> {
+    pub(super) fn lane(&mut self, now: Instant, label: &Label) -> Option<StreamId> {
         let class = self.schedule.known(label.class);
         let chosen_by = if class.is_strict() { label.chosen_by } else { ChosenBy::Operator };
         let host = self.schedule.hold_host(label.host);
-        if let Some(id) = self.lanes.get(&(class, chosen_by, host)) {
+        if let Some(lane) = self.lanes.get_mut(&(class, chosen_by, host)) {
             self.schedule.hosts.release(host);
-            return Some(*id);
+            lane.used = now;
+            return Some(lane.id);
         }
+        let taken_over = match self.lanes.len() >= LANES {
+            true => self.take_idle_lane(now, (class, chosen_by)),
+            false => None,
+        };
         if self.lanes.len() >= LANES && host != HostId::default() {
             self.schedule.hosts.release(host);
-            return self.lane(&Label { host: None, ..*label });
+            return self.lane(now, &Label { host: None, ..*label });
         }
-        // Its place stays with the stream, and its number with the place.
-        let stream = Stream { host, class, chosen_by, opened: true, ..Stream::default() };
-        let id = self.open_stream(stream)?;
-        self.make_lane(id, Carries::Packets);
-        self.lanes.insert((class, chosen_by, host), id);
+        let id = match taken_over {
+            Some(id) => {
+                self.schedule.hosts.hold_again(host);
+                let before =
+                    self.streams.get_mut(&id).map(|s| std::mem::replace(&mut s.host, host));
+                before.into_iter().for_each(|before| self.schedule.hosts.release(before));
+                id
+            }
+            None => {
+                let stream = Stream { host, class, chosen_by, opened: true, ..Stream::default() };
+                let Some(id) = self.open_stream(stream) else { return None };
+                self.schedule.hosts.hold_again(host);
+                self.make_lane(id, Carries::Packets);
+                id
+            }
+        };
+        self.lanes.insert((class, chosen_by, host), Lane { id, used: now });
         Some(id)
+    }
+
+    /// Gives up the place that nobody has used for longest: hosts come and go, and a session may
+    /// last for months. Answers its stream, if that goes on and is of the same class.
+    fn take_idle_lane(&mut self, now: Instant, wanted: (ClassId, ChosenBy)) -> Option<StreamId> {
+        let is_idle = |(key, lane): &(&LaneKey, &Lane)| {
+            let is_free = match self.streams.get(&lane.id) {
+                None => true,
+                Some(s) => {
+                    let is_wanted = (key.0, key.1) == wanted && self.is_usable(lane.id);
+                    is_wanted && s.send.all_acked() && s.send.unsent() == 0
+                }
+            };
+            is_free && now.since(lane.used) >= LANE_IDLE
+        };
+        let idle = self.lanes.iter().filter(is_idle).min_by_key(|(_, lane)| lane.used);
+        let (key, id) = idle.map(|(key, lane)| (*key, lane.id))?;
+        self.lanes.remove(&key);
+        self.schedule.hosts.release(key.2);
+        self.streams.contains_key(&id).then_some(id)
     }
 
     /// The stream is no connection: the user of the link never hears of it.

@@ -16,6 +16,7 @@ use super::facts::{Disagreements, Facts, Services, Told, rate_bits};
 use super::flows::Flows;
 use super::health::PathHealth;
 use super::lane_headers::LaneHeaders;
+use super::packets::{Lane, LaneKey};
 use super::path::Path;
 use super::paths::Paths;
 use super::schedule::Schedule;
@@ -66,7 +67,7 @@ pub struct Session {
     pub(super) outbox: Outbox,
     pub(super) inbox: Inbox,
     /// Our streams of packets, and how many there are of both sides.
-    pub(super) lanes: BTreeMap<(ClassId, ChosenBy, HostId), StreamId>,
+    pub(super) lanes: BTreeMap<LaneKey, Lane>,
     pub(super) packet_streams: usize,
     /// What is known of headers in them.
     pub(super) lane_headers: LaneHeaders,

@@ -279,7 +279,7 @@ fn the_time_that_payloads_take_is_counted() {
         let took = [0, 1].map(|side: usize| w.sides[side].stats().datagram_cpu.as_micros());
         println!("{carry:?}: {took:?}");
         assert!(took.iter().all(|n| (900..=1000).contains(n)), "{carry:?}: {took:?}");
-        let lanes: Vec<_> = w.sides[0].lanes.values().copied().collect();
+        let lanes: Vec<_> = w.sides[0].lanes.values().map(|lane| lane.id).collect();
         for id in lanes {
             w.sides[0].reset(w.now, id, ResetReason::HostReset, false);
             w.sides[0].release(w.now, id);

@@ -70,7 +70,7 @@ fn lengths_and_headers_that_mean_nothing_end_their_stream() {
         let other = w.sides[0].open(w.now, origin()).unwrap();
         let now = w.now;
         let side = &mut w.sides[0];
-        let id = side.lane(&label).unwrap();
+        let id = side.lane(now, &label).unwrap();
         let s = side.streams.get_mut(&id).unwrap();
         s.send.write(&mut side.pool, body);
         s.open.want();
@@ -125,6 +125,61 @@ fn a_crowd_of_hosts_shares_few_streams_that_take_no_connection_s_place() {
     let id = w.sides[0].open(w.now, origin()).unwrap();
     w.run(Duration::from_secs(2), |_| {});
     assert_eq!(w.sides[1].poll_event(), Some(Event::Opened(id, origin())));
+}
+
+/// A session lasts for months, and hosts come and go.
+#[test]
+fn a_stream_of_packets_that_nobody_uses_any_more_is_the_next_hosts() {
+    let mut w = World::new(47, CLEAN, config());
+    let from = |n: u32| IpAddr::from((0x0a01_0000 + n).to_be_bytes());
+    let label = |n| Label { carry: Carry::Ordered, host: Some(from(n)), ..Label::default() };
+    let mut got = 0;
+    for round in 0..3 {
+        let hosts = 64 * round..64 * round + 64;
+        for n in hosts.clone() {
+            assert!(w.sides[0].send_datagram(w.now, &[6; 100], &label(n)));
+            w.run(Duration::from_millis(5), |w| while w.sides[1].take_datagram(|_| got += 1) {});
+        }
+        let side = &mut w.sides[0];
+        let own = |n: u32| {
+            let host = side.schedule.hold_host(Some(from(n)));
+            side.schedule.hosts.release(host);
+            side.lanes.keys().any(|key| key.2 == host)
+        };
+        assert_eq!(hosts.map(own).filter(|is_own| *is_own).count(), 64, "each its own");
+        let all = w.sides.iter().all(|side| side.packet_streams == 64);
+        assert!(all && w.sides[0].lanes.len() == 64);
+        assert_eq!(w.sides[0].schedule.hosts.holds(), 2 * 64);
+        // Not while they are in use.
+        assert!(w.sides[0].send_datagram(w.now, &[6; 100], &label(1000)));
+        assert_eq!(w.sides[0].lanes.len(), 65, "that of all others");
+        w.run(Duration::from_secs(11), |w| while w.sides[1].take_datagram(|_| got += 1) {});
+        let shared = w.sides[0].lanes.keys().find(|key| key.2 == HostId::default()).copied();
+        w.sides[0].lanes.remove(&shared.unwrap());
+    }
+    assert_eq!(got, 3 * 65);
+}
+
+/// Streams that nobody reads take a half of the memory at most, and no packet's place.
+#[test]
+fn ordered_packets_leave_where_others_bytes_fill_the_memory() {
+    let config = LinkConfig { memory: ByteCount(1 << 20), ..config() };
+    let mut w = World::new(48, CLEAN, config);
+    let mut feeder = Feeder::default();
+    for _ in 0..200 {
+        let id = w.sides[1].open(w.now, origin()).unwrap();
+        feeder.left.insert(id, (0, 1 << 20));
+    }
+    w.run(Duration::from_secs(20), |w| feeder.feed(w.now, &mut w.sides[1]));
+    assert!(w.sides[0].memory_used() > 1 << 19, "{}", w.sides[0].memory_used());
+    let label = Label { carry: Carry::Ordered, ..Label::default() };
+    let mut got = 0;
+    for _ in 0..20 {
+        assert!(w.sides[0].send_datagram(w.now, &[6; 1400], &label));
+        w.run(Duration::from_millis(100), |w| while w.sides[1].take_datagram(|_| got += 1) {});
+    }
+    w.run(Duration::from_secs(2), |w| while w.sides[1].take_datagram(|_| got += 1) {});
+    assert_eq!(got, 20);
 }
 
 #[test]
