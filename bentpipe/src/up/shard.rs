@@ -216,6 +216,9 @@ impl Shard {
     fn read_own_addresses(&mut self) -> Result<(), OsError> {
         self.relay.set_own_addresses(os::addresses::own_addresses()?);
         self.relay.set_interfaces(os::addresses::interfaces()?);
+        let networks = os::addresses::networks()?.into_iter();
+        let lans = networks.filter(|(device, _)| self.config.node.lan.contains(device));
+        self.relay.set_lans(lans.map(|(_, network)| network).collect());
         Ok(())
     }
 

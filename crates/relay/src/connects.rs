@@ -278,6 +278,10 @@ impl Connects {
     pub fn on_answered(&mut self, peer: PeerId, server: IpAddr, client: IpAddr) {
         let Some(of) = self.peers.get_mut(&peer) else { return };
         let to = Destination::Address(server.to_canonical());
+        // A server answers no more than it was asked, however often it says so.
+        if of.destinations.by.get(&to).is_none_or(|there| there.unanswered.millionths < ONE) {
+            return;
+        }
         let accounts = [
             Some(&mut of.whole),
             of.clients.by.get_mut(&Some(client.to_canonical())),

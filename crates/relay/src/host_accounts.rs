@@ -105,6 +105,16 @@ impl HostAccounts {
         self.news.add(peer, Some(host), more);
     }
 
+    /// Did anything ever come from the host, as far as it has an account of its own?
+    pub fn has_heard(&self, peer: PeerId, host: IpAddr) -> bool {
+        let host = Some(host.to_canonical());
+        let its = |accounts: &Accounts| {
+            let its = accounts.peers.get(&peer).and_then(|hosts| hosts.get(&host));
+            its.is_some_and(|its| its.packets.received > 0 || its.streams.received > 0)
+        };
+        its(&self.news) || its(&self.told)
+    }
+
     /// What each host had since this was asked last.
     pub fn take_news(&mut self) -> BTreeMap<PeerId, ByHost> {
         let news = std::mem::take(&mut self.news.peers);

@@ -207,6 +207,8 @@ pub struct Relay {
     own: Vec<IpPrefix>,
     /// Those of its interfaces, with their networks.
     interfaces: Vec<(IpAddr, IpPrefix)>,
+    /// Networks of the hosts whose TCP is split.
+    lans: Vec<IpPrefix>,
     /// See [`Relay::tell_own_clients`].
     tells_own: bool,
     flows: Flows,
@@ -239,6 +241,7 @@ impl Relay {
             owners: routes::Owners::default(),
             own: Vec::new(),
             interfaces: Vec::new(),
+            lans: Vec::new(),
             tells_own: false,
             flows: Flows::default(),
             pending_opens: PendingOpens::default(),

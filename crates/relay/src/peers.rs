@@ -135,6 +135,12 @@ impl Relay {
         self.interfaces = interfaces;
     }
 
+    /// Tells the networks of this side's hosts: a peer with a default route does not speak for
+    /// them.
+    pub fn set_lans(&mut self, lans: Vec<IpPrefix>) {
+        self.lans = lans;
+    }
+
     /// The peer behind `addr`.
     pub fn peer_for(&self, addr: IpAddr) -> Option<PeerId> {
         self.owners.here.lookup(addr)

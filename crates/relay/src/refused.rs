@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use link::PeerId;
 use link::wire::Target;
-use units::{BitRate, ByteCount, Duration, Instant};
+use units::{BitRate, ByteCount, Duration, Instant, one_host};
 
 use crate::packet::Packet;
 use crate::refusal;
@@ -19,6 +19,10 @@ const MOST: BitRate = BitRate::from_kbps(64);
 const BURST: Duration = Duration::from_secs(2);
 /// On average so far apart are answers to hosts here (Linux' `icmp_msgs_per_sec` is 1,000).
 const HERE: Duration = Duration::from_millis(1);
+/// A host, or one of many addresses of its network, may have one answer in so many.
+const HOSTS: u64 = 4;
+/// Hosts whose answers are counted; of more none has any, until one has not had any for a while.
+const MOST_HOSTS: usize = 1024;
 /// The operator is told at once of the first packet, and then at most this often.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
@@ -103,8 +107,9 @@ impl<T> News<T> {
 pub(crate) struct Refused {
     /// Until when the answers so far take each peer's share.
     taken_until: BTreeMap<PeerId, Instant>,
-    /// The same of answers to hosts here.
+    /// The same of answers to hosts here, of all and of each that had some lately.
     taken_here_until: Instant,
+    taken_by_host_until: BTreeMap<IpAddr, Instant>,
     packets: News<RefusedPacket>,
     connections: News<RefusedConnection>,
 }
@@ -150,7 +155,18 @@ impl Refused {
         if self.taken_here_until >= now + BURST {
             return None;
         }
+        let host = one_host(Packet::parse(packet)?.source);
+        if self.taken_by_host_until.len() >= MOST_HOSTS {
+            self.taken_by_host_until.retain(|_, until| *until > now);
+        }
+        let is_one_more = self.taken_by_host_until.len() < MOST_HOSTS;
+        let its = self.taken_by_host_until.get(&host).copied();
+        if its.is_some_and(|its| its >= now + BURST) || its.is_none() && !is_one_more {
+            return None;
+        }
         let answer = make(packet)?;
+        let its = now.max(its.unwrap_or(now)) + HERE.times(HOSTS);
+        self.taken_by_host_until.insert(host, its);
         self.taken_here_until = now.max(self.taken_here_until) + HERE;
         Some(answer)
     }

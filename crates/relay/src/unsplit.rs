@@ -10,6 +10,7 @@ use crate::classify;
 use crate::packet::Packet;
 use crate::policy::{is_in, never};
 use crate::refusal;
+use crate::routes::Owners;
 use crate::tracking::{Kind, Upper};
 use crate::{Action, NotPassed, RefusedConnection, RefusedPacket, Relay, Verdict};
 
@@ -70,7 +71,11 @@ impl Relay {
         }
         // Behind a default route is the Internet: then the LAN is on our side.
         let host = if route == 0 { p.source } else { p.destination };
-        let mut label = policy.label(&p, packet, host);
+        // One that never said anything may be anybody's invention: then its packets are their
+        // sender's, who has one part of the link however many he makes up.
+        let is_known = route == 0 || self.accounts.has_heard(peer, host);
+        let bears = if is_known { host } else { p.source };
+        let mut label = policy.label(&p, packet, bears);
         if label.class == ClassId::NORMAL {
             (label.class, label.chosen_by) = (otherwise, ChosenBy::Operator);
         }
@@ -127,6 +132,7 @@ impl Relay {
             let (tracking, refused) = (&mut self.tracking, &mut self.refused);
             let (stats, accounts) = (&mut self.stats, &mut self.accounts);
             let (stopped, connects) = (&self.stopped, &mut self.connects);
+            let lans = &self.lans;
             let (mut passed, mut answer) = (false, None);
             session.take_datagram(|bytes| {
                 let (Some(p), Some(policy)) = (Packet::parse(bytes), policy) else {
@@ -136,9 +142,17 @@ impl Relay {
                 if stopped.stops(peer, p.destination, class) {
                     return stats.over_budget += 1;
                 }
-                let may_pass = policy.permits(p.destination, own)
-                    || !never(p.destination) && tracking.is_answer(now, peer, bytes);
-                let why = match (owners.owned(peer, p.source), may_pass) {
+                let permits = policy.permits(p.destination, own);
+                let owned = owners.owned(peer, p.source);
+                // A host of this side's LANs does not speak from over there, but for one of the
+                // same private address that was asked.
+                let is_here = owned.is_some_and(|prefix| is_in_longer(lans, p.source, prefix));
+                let answers = (is_here || !permits && !never(p.destination))
+                    && tracking.is_answer(now, peer, bytes);
+                let owned = owned.filter(|_| !is_here || answers);
+                let may_pass = (permits || answers && !never(p.destination))
+                    && !leads_back(owners, lans, peer, p.destination);
+                let why = match (owned, may_pass) {
                     (Some(prefix), true) => {
                         let limit = (peer, policy.connects());
                         if Upper::of(bytes).is_some_and(|upper| upper.opens_tcp(bytes))
@@ -195,6 +209,18 @@ impl Relay {
     pub fn poll_refused_connection(&mut self, now: Instant) -> Option<RefusedConnection> {
         self.refused.poll_connection(now)
     }
+}
+
+/// Is the address in one of these networks, which is longer than the prefix?
+fn is_in_longer(networks: &[IpPrefix], address: IpAddr, prefix: u8) -> bool {
+    networks.iter().any(|network| network.len() > prefix && network.contains(address))
+}
+
+/// Would the kernel send the peer's packet back to the peer? It would cross the link until its hop
+/// limit ends. A default route is no reason: the peer knows what is not behind it.
+fn leads_back(owners: &Owners, lans: &[IpPrefix], peer: PeerId, destination: IpAddr) -> bool {
+    let its = owners.here.find(destination).filter(|(owner, prefix)| *owner == peer && *prefix > 0);
+    its.is_some_and(|(_, prefix)| !is_in_longer(lans, destination, prefix))
 }
 
 /// By which address of its own this node tells a host behind a peer of a packet that goes no

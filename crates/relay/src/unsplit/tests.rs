@@ -527,3 +527,65 @@ fn quic_is_refused_where_the_file_says_so_and_nothing_else_on_its_port_is() {
     }
     assert_eq!(gateways.sides[0].stats().quic_refused, 2);
 }
+
+/// Behind a prefix hosts are told apart by where packets go; who makes up where is one sender.
+#[test]
+fn a_host_that_sends_to_ever_new_hosts_behind_the_peer_costs_the_others_none() {
+    let thin = LinkConfig { send_rate: units::BitRate::from_mbps(2), ..link() };
+    let mut g = pair_over([link(), thin], |policy| {
+        policy.allow = ["10.2.0.0/24", "fd02::/64"].map(|p| p.parse().unwrap()).to_vec();
+    });
+    let host = |n: u32| format!("10.2.0.{}", n + 51);
+    for n in 0..49 {
+        let asked = udp(&host(n), "203.0.113.9", [2, 2], 72);
+        assert_eq!(g.sends(0, &asked), [asked]);
+    }
+    let (mut arrived, mut made_up, mut floods) = ([0u32; 49], 0u32, 0u32);
+    let mut take = |g: &mut Gateways| {
+        while g.sides[0].poll_tun(g.now, |packet| match packet[0] >> 4 {
+            4 => arrived[usize::from(packet[19]) - 51] += 1,
+            _ => floods += 1,
+        }) {}
+    };
+    for tick in 0..500u32 {
+        for _ in 0..17 {
+            made_up += 1;
+            let to = format!("fd02::1:{:x}:{:x}", made_up >> 16, made_up & 0xffff);
+            let mut flood = udp("2001:db8::9", &to, [1, 1], 1_400);
+            let _ = g.sides[1].handle_tun(g.now, &mut flood, false);
+        }
+        for n in (0..49).filter(|n| n % 2 == tick % 2) {
+            let mut packet = udp("203.0.113.9", &host(n), [2, 2], 72);
+            assert_eq!(g.sides[1].handle_tun(g.now, &mut packet, false), Verdict::Sent);
+        }
+        g.pass(Duration::from_millis(10));
+        take(&mut g);
+    }
+    g.pass(Duration::from_millis(500));
+    take(&mut g);
+    let least = arrived.iter().min().unwrap();
+    println!("of 250 packets each {least} arrived at least, and {floods} of {made_up} others");
+    assert!(*least >= 245, "{arrived:?}");
+}
+
+/// A default route makes a peer the owner of all addresses, and not of this side's LANs'.
+#[test]
+fn a_peer_speaks_for_no_host_of_this_sides_lans_and_gets_nothing_back_that_leads_to_itself() {
+    let within = || ["10.2.0.0/24", "fd02::/64"].map(|p| p.parse().unwrap()).to_vec();
+    let mut g = pair(|policy| policy.allow = within());
+    g.sides[0].set_lans(["10.2.0.0/25", "fd02::/96"].map(|p| p.parse().unwrap()).to_vec());
+    let policy = g.sides[1].policies.of(PEER).cloned().expect("it has one");
+    let now = g.now;
+    g.sides[1].change_policy(now, PEER, Policy { allow: within(), ..policy });
+    let none = Vec::<Vec<u8>>::new();
+    for ([host, server], [other, nowhere]) in
+        HOSTS.into_iter().zip([["10.2.0.6", "10.2.0.200"], ["fd02::6", "fd02::1:0:0"]])
+    {
+        let [forged, honest] = [other, server].map(|from| udp(from, host, [53, 40_000], 20));
+        assert_eq!(g.sends(1, &forged), none);
+        assert_eq!(g.sends(1, &honest), [honest]);
+        // A part of the ship's prefix that it has no network for.
+        assert_eq!(g.sends(0, &udp(host, nowhere, [40_000, 53], 20)), none);
+    }
+    assert_eq!((g.sides[0].stats().foreign, g.sides[1].stats().datagrams_denied), (2, 2));
+}
