@@ -9,7 +9,7 @@ use link::wire::{Origin, ResetReason, StreamId, Target};
 use units::Instant;
 
 use crate::connects::Asked;
-use crate::routes::Owner;
+use crate::routes::{Owner, is_in_longer};
 use crate::{Action, Caller, Policy, Relay, self_test};
 
 impl Relay {
@@ -203,6 +203,10 @@ impl Relay {
             return if keep { Err(NoClient) } else { Ok(None) };
         };
         match self.owners.owner(peer, client.ip()) {
+            // A host of this side's LANs asks for itself.
+            Owner::Its(prefix) if keep && is_in_longer(&self.lans, client.ip(), prefix) => {
+                Err(NoClient)
+            }
             Owner::Its(_) if !keep || can_keep(client, &origin.target) => Ok(Some(client)),
             // A client of the peer's proxy, say. Servers see this node.
             Owner::Nobody if !keep => Ok(None),

@@ -117,6 +117,11 @@ impl Owners {
     }
 }
 
+/// Is the address in one of these networks, which is longer than the prefix?
+pub(crate) fn is_in_longer(networks: &[IpPrefix], address: IpAddr, prefix: u8) -> bool {
+    networks.iter().any(|network| network.len() > prefix && network.contains(address))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@ use crate::classify;
 use crate::packet::Packet;
 use crate::policy::{is_in, never};
 use crate::refusal;
-use crate::routes::Owners;
+use crate::routes::{Owners, is_in_longer};
 use crate::tracking::{Kind, Upper};
 use crate::{Action, NotPassed, RefusedConnection, RefusedPacket, Relay, Verdict};
 
@@ -209,11 +209,6 @@ impl Relay {
     pub fn poll_refused_connection(&mut self, now: Instant) -> Option<RefusedConnection> {
         self.refused.poll_connection(now)
     }
-}
-
-/// Is the address in one of these networks, which is longer than the prefix?
-fn is_in_longer(networks: &[IpPrefix], address: IpAddr, prefix: u8) -> bool {
-    networks.iter().any(|network| network.len() > prefix && network.contains(address))
 }
 
 /// Would the kernel send the peer's packet back to the peer? It would cross the link until its hop
