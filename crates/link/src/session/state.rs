@@ -28,7 +28,7 @@ use crate::ranges::RangeSet;
 use crate::rate::{RateMode, RateStatus};
 use crate::sent::{Fate, SentFrame};
 use crate::stream::Stream;
-use crate::traffic::{ChosenBy, ClassConfig, ClassId, HostId};
+use crate::traffic::ClassConfig;
 use crate::wire::{ResetReason, StreamId};
 
 /// Streams and datagrams with one peer.

@@ -154,7 +154,7 @@ fn a_stream_of_packets_that_nobody_uses_any_more_is_the_next_hosts() {
         assert!(w.sides[0].send_datagram(w.now, &[6; 100], &label(1000)));
         assert_eq!(w.sides[0].lanes.len(), 65, "that of all others");
         w.run(Duration::from_secs(11), |w| while w.sides[1].take_datagram(|_| got += 1) {});
-        let shared = w.sides[0].lanes.keys().find(|key| key.2 == HostId::default()).copied();
+        let shared = w.sides[0].lanes.keys().find(|key| key.2 == crate::traffic::HostId::default()).copied();
         w.sides[0].lanes.remove(&shared.unwrap());
     }
     assert_eq!(got, 3 * 65);
