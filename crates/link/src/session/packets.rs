@@ -188,13 +188,13 @@ impl Session {
             lane.used = now;
             return Some(lane.id);
         }
-        let taken_over = match self.lanes.len() >= LANES {
-            true => self.take_idle_lane(now, (class, chosen_by)),
-            false => None,
-        };
+        let mut taken_over = None;
         if self.lanes.len() >= LANES && host != HostId::default() {
-            self.schedule.hosts.release(host);
-            return self.lane(now, &Label { host: None, ..*label });
+            let Some(idle) = self.take_idle_lane(now, (class, chosen_by)) else {
+                self.schedule.hosts.release(host);
+                return self.lane(now, &Label { host: None, ..*label });
+            };
+            taken_over = idle;
         }
         let id = match taken_over {
             Some(id) => {
@@ -217,8 +217,12 @@ impl Session {
     }
 
     /// Gives up the place that nobody has used for longest: hosts come and go, and a session may
-    /// last for months. Answers its stream, if that goes on and is of the same class.
-    fn take_idle_lane(&mut self, now: Instant, wanted: (ClassId, ChosenBy)) -> Option<StreamId> {
+    /// last for months. `None`: all are in use; else its stream, if that goes on.
+    fn take_idle_lane(
+        &mut self,
+        now: Instant,
+        wanted: (ClassId, ChosenBy),
+    ) -> Option<Option<StreamId>> {
         let is_idle = |(key, lane): &(&LaneKey, &Lane)| {
             let is_free = match self.streams.get(&lane.id) {
                 None => true,
@@ -233,7 +237,7 @@ impl Session {
         let (key, id) = idle.map(|(key, lane)| (*key, lane.id))?;
         self.lanes.remove(&key);
         self.schedule.hosts.release(key.2);
-        self.streams.contains_key(&id).then_some(id)
+        Some(Some(id).filter(|id| self.streams.contains_key(id)))
     }
 
     /// The stream is no connection: the user of the link never hears of it.

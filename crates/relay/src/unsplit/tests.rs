@@ -584,8 +584,9 @@ fn a_peer_speaks_for_no_host_of_this_sides_lans_and_gets_nothing_back_that_leads
         let [forged, honest] = [other, server].map(|from| udp(from, host, [53, 40_000], 20));
         assert_eq!(g.sends(1, &forged), none);
         assert_eq!(g.sends(1, &honest), [honest]);
-        // A part of the ship's prefix that it has no network for.
+        // A part of the ship's prefix that it has no network for: the host is told.
         assert_eq!(g.sends(0, &udp(host, nowhere, [40_000, 53], 20)), none);
+        assert_eq!(g.arrived(0).len(), 1);
     }
     assert_eq!((g.sides[0].stats().foreign, g.sides[1].stats().datagrams_denied), (2, 2));
 }
