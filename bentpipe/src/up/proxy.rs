@@ -350,6 +350,44 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_client_that_ends_before_it_is_answered_has_given_up_unless_it_has_said_something() {
+        let connect = "CONNECT 10.2.0.2:443 HTTP/1.1\r\n\r\n";
+        let get = "GET http://10.2.0.2/ HTTP/1.1\r\nHost: 10.2.0.2\r\n\r\n";
+        for (said, more, waits) in [(connect, "", false), (connect, "hello", true), (get, "", true)]
+        {
+            let mut poller = Poller::new().unwrap();
+            let mut proxy = Proxy::open("127.0.0.1:0".parse().unwrap(), &poller, 1, 2).unwrap();
+            let mut client = TcpStream::connect(proxy.listener.local_addr()).unwrap();
+            client.write_all(said.as_bytes()).unwrap();
+            let (mut events, mut waiting) = (Events::with_capacity(8), Waiting::default());
+            let flow = FlowId::from_u64(7);
+            while waiting.all.is_empty() {
+                poller.wait(&mut events, Some(Duration::from_secs(20))).unwrap();
+                for event in events.iter() {
+                    match event.token {
+                        1 => proxy.accept(Instant::ZERO, &poller),
+                        token => {
+                            if let Some(asked) = proxy.on_event(Instant::ZERO, &poller, token) {
+                                assert!(waiting.add(&poller, flow, asked));
+                            }
+                        }
+                    }
+                }
+            }
+            assert_eq!(waiting.still_waits(flow), Some(true), "{said}");
+            client.write_all(more.as_bytes()).unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            for _ in 0..if waits { 20 } else { 2_000 } {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                if waiting.still_waits(flow) == Some(false) {
+                    break;
+                }
+            }
+            assert_eq!(waiting.still_waits(flow), Some(waits), "{said}{more}");
+        }
+    }
+
     fn connect_as(host: [u8; 4], to: SocketAddr) -> TcpStream {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");

@@ -155,3 +155,40 @@ impl<K: Name, G: Ord + Clone, M: Ord + Clone> Cache<K, G, M> {
 fn cost(key: &impl Name, answer: &Answer) -> usize {
     2 * key.size() + answer.size() + OVERHEAD
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Query;
+    use crate::message::tests::{answer, question};
+
+    #[test]
+    fn an_answer_that_may_not_be_kept_takes_the_place_of_the_one_before() {
+        let query = Query::parse(&question(1, "a.example", None)).unwrap().canonical;
+        let parsed = |ttl, code| {
+            let mut message = answer(&query, ttl, 1);
+            message[3] |= code;
+            Answer::parse(&query, &message).unwrap()
+        };
+        let mut cache: Cache<Named, (), ()> = Cache::new(10_000);
+        let key = || Named(query.clone());
+        cache.keep(0, key(), ((), ()), parsed(60, 0));
+        cache.keep(1_000, key(), ((), ()), parsed(0, 2));
+        assert!(
+            matches!(cache.find(2_000, &key()), Some(Found::Fresh { .. })),
+            "the server failed"
+        );
+        cache.keep(3_000, key(), ((), ()), parsed(0, 0));
+        assert!(cache.find(4_000, &key()).is_none());
+        assert_eq!(cache.size(), (0, 0));
+    }
+
+    #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct Named(Vec<u8>);
+
+    impl Name for Named {
+        fn size(&self) -> usize {
+            self.0.len()
+        }
+    }
+}

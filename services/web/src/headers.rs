@@ -341,6 +341,27 @@ mod tests {
     }
 
     #[test]
+    fn a_body_whose_length_nobody_knows_is_told_of_and_no_length_is_told_beside_chunks() {
+        let body = || http_body_util::Full::new(bytes::Bytes::from_static(b"{}"));
+        let mut it = Request::get("/").body(body()).unwrap();
+        frame_body(&mut it);
+        assert_eq!(it.headers()["transfer-encoding"], "chunked");
+        let mut it = Request::get("/").header("content-length", "2").body(body()).unwrap();
+        frame_body(&mut it);
+        assert!(!it.headers().contains_key("transfer-encoding"));
+        let empty = http_body_util::Empty::<bytes::Bytes>::new();
+        let mut it = Request::get("/").body(empty).unwrap();
+        frame_body(&mut it);
+        assert!(it.headers().is_empty());
+        let mut fields = request("/", &[("content-length", "1")]).headers().clone();
+        unframe_body(&mut fields);
+        assert_eq!(fields["content-length"], "1");
+        fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        unframe_body(&mut fields);
+        assert!(!fields.contains_key("content-length"));
+    }
+
+    #[test]
     fn logins_of_connections_are_told_from_those_of_requests() {
         for (name, value, is_one) in [
             ("www-authenticate", "NTLM", true),

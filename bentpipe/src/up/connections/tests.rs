@@ -25,6 +25,8 @@ struct Bench {
     events: Events,
     /// The host's socket; reset when it is dropped.
     host: Option<Stream>,
+    /// A flow for which the gateway is to connect.
+    asked: Option<FlowId>,
     /// The far gateway's name for the connection.
     far_flow: FlowId,
     /// The far host takes what comes. What came to it, and how it ended.
@@ -112,6 +114,7 @@ impl Bench {
             poller,
             events: Events::with_capacity(16),
             host: Some(host),
+            asked: None,
             far_flow: FlowId::from_u64(u64::MAX),
             far_reads: true,
             got: Vec::new(),
@@ -135,6 +138,7 @@ impl Bench {
                     self.connections.peer_reset(now, flow, &mut self.near);
                 }
                 Action::Abort(flow, _) => self.connections.abort(flow),
+                Action::Connect { flow, .. } => self.asked = Some(flow),
                 _ => {}
             }
         }
@@ -385,4 +389,26 @@ fn a_connection_that_ended_and_was_acknowledged_is_gone_at_once() {
     bench.host().shutdown_write().unwrap();
     bench.until(1, |bench| bench.connections.len() == 0);
     assert_eq!(bench.connections.poll_timeout(), None);
+}
+
+/// A server that accepts, says why not and resets, all before its gateway looks: that is no refusal.
+#[test]
+fn what_a_server_says_before_it_resets_at_once_is_delivered_and_then_the_reset() {
+    let mut bench = Bench::new(BitRate::from_mbps(10), None);
+    let target = Target::Address("10.2.0.2:80".parse().unwrap());
+    let origin = Origin { client: None, target, dscp: 0 };
+    bench.far_flow = bench.far.open(bench.now, PEER, origin).unwrap();
+    bench.until(30, |bench| bench.asked.is_some());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (flow, to) = (bench.asked.unwrap(), listener.local_addr().unwrap());
+    bench.connections.connect(&bench.poller, flow, to, None, None).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    std::io::Write::write_all(&mut server, b"busy").unwrap();
+    let server = socket2::Socket::from(server);
+    server.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(server);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    bench.until(30, |bench| bench.end != RecvState::Open);
+    assert_eq!(bench.end, RecvState::Reset(ResetReason::HostReset));
+    assert_eq!(bench.got, b"busy");
 }

@@ -153,6 +153,22 @@ fn that_there_is_none_holds_as_long_as_the_soa_says() {
     assert_eq!(ttl(&failure), 0);
 }
 
+/// RFC 2308, section 2.2: where the name is another's and that has no such record.
+#[test]
+fn a_name_that_only_stands_for_another_has_no_such_record() {
+    let query = Query::parse(&question(1, "a.example", None)).unwrap().canonical;
+    let ttl = |message: &[u8]| Answer::parse(&query, message).unwrap().ttl;
+    let mut alone = answer(&query, 86_400, 1);
+    assert_eq!(ttl(&alone), 86_400);
+    // CNAME in place of A.
+    alone[query.len() + 3] = 5;
+    assert_eq!(ttl(&alone), 0, "no SOA");
+    let soa = &none(&query, 900, 60)[query.len()..];
+    alone[9] = 1;
+    alone.extend(soa);
+    assert_eq!(ttl(&alone), 60);
+}
+
 #[test]
 fn answers_to_other_questions_and_truncated_ones_are_none() {
     let query = Query::parse(&question(1, "a.example", None)).unwrap().canonical;
