@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use link::session::RecvState;
 use os::poll::{Event, Interest, Poller};
 use os::tcp::{self, Connect, ConnectError, Failure, Stream, TcpOptions, Unreachable};
-use relay::{FlowId, Relay, ResetReason};
+use relay::{Caller, FlowId, Relay, ResetReason};
 use units::{Duration, Instant};
 
 use crate::proxy_proto::Rest;
@@ -33,6 +33,8 @@ use patience::{Moved, Resetting};
 
 /// Bytes read from a socket at once.
 const READ: usize = 64 * 1024;
+/// A server of several addresses has so long at one before the next is tried.
+const ADDRESS: Duration = Duration::from_secs(5);
 /// Reads and writes for one connection before the others have their turn.
 const ROUNDS: usize = 4;
 /// Processor time for compressing streams before packets have their turn.
@@ -43,6 +45,8 @@ struct Connection {
     stream: Stream,
     /// The kernel still works on the connection to the server.
     connecting: bool,
+    /// Where else the server may be, while it does, and when the next is tried.
+    others: Option<(Instant, Box<Others>)>,
     readable: bool,
     /// Bytes came since the kernel was last asked to acknowledge.
     arrived: bool,
@@ -67,6 +71,14 @@ struct Connection {
     ahead: Vec<u8>,
 }
 
+/// Other addresses of a server, in the order in which they are tried.
+pub struct Others {
+    /// Each with the routing mark of what goes there.
+    pub addresses: VecDeque<(SocketAddr, Option<u32>)>,
+    /// As whom.
+    pub from: Option<SocketAddr>,
+}
+
 /// All sockets that belong to flows.
 pub struct Connections {
     slots: Vec<Option<Box<Connection>>>,
@@ -74,6 +86,8 @@ pub struct Connections {
     queue: VecDeque<FlowId>,
     /// Flows of which one side gave up, with the time when they are looked at.
     resetting: BTreeSet<(Instant, FlowId)>,
+    /// Flows whose servers have other addresses, with the time when the next is tried.
+    attempts: BTreeSet<(Instant, FlowId)>,
     /// Sockets of flows that are over.
     lingering: Lingering,
     buffer: Vec<u8>,
@@ -88,6 +102,7 @@ impl Connections {
             count: 0,
             queue: VecDeque::new(),
             resetting: BTreeSet::new(),
+            attempts: BTreeSet::new(),
             lingering: Lingering::default(),
             buffer: vec![0; READ],
             options,
@@ -123,6 +138,7 @@ impl Connections {
             flow,
             stream,
             connecting,
+            others: None,
             readable: !connecting,
             arrived: false,
             writable: !connecting,
@@ -194,6 +210,43 @@ impl Connections {
         }
     }
 
+    /// The flow's server, to which [`Connections::connect`] connects, may be elsewhere, too.
+    pub fn try_others(&mut self, now: Instant, flow: FlowId, others: Others) {
+        if let Some(c) = self.get(flow).filter(|_| !others.addresses.is_empty()) {
+            let until = now + ADDRESS;
+            c.others = Some((until, Box::new(others)));
+            self.attempts.insert((until, flow));
+        }
+    }
+
+    /// Connects to the next address of the flow's server in place of the last, which failed for
+    /// `reason`. Where there is none the relay hears that.
+    fn next_address(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        flow: FlowId,
+        relay: &mut Relay,
+        mut reason: ResetReason,
+    ) {
+        let others = self.get(flow).and_then(|c| c.others.take());
+        let Some((_, mut others)) = others else {
+            relay.connect_failed(now, flow, reason);
+            return self.abort(flow);
+        };
+        while let Some((to, mark)) = others.addresses.pop_front() {
+            reason = match relay.leads_to(now, Caller::Flow(flow), to.ip()) {
+                true => match self.connect(poller, flow, to, others.from, mark) {
+                    Ok(()) => return self.try_others(now, flow, *others),
+                    Err(reason) => reason,
+                },
+                false => ResetReason::Exhausted,
+            };
+        }
+        relay.connect_failed(now, flow, reason);
+        self.abort(flow);
+    }
+
     /// The poller has news about a flow's socket.
     pub fn on_event(&mut self, event: Event) {
         let flow = FlowId::from_u64(event.token);
@@ -256,14 +309,23 @@ impl Connections {
 
     /// When [`Connections::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let resetting = self.resetting.first().map(|(at, _)| *at);
-        [resetting, self.lingering.poll_timeout()].into_iter().flatten().min()
+        let first = |times: &BTreeSet<(Instant, FlowId)>| times.first().map(|(at, _)| *at);
+        let times = [first(&self.resetting), first(&self.attempts), self.lingering.poll_timeout()];
+        times.into_iter().flatten().min()
     }
 
     /// Ends flows whose host, ours or the far one, does not take what came before the other's
     /// reset, and lets go of sockets whose host has everything.
-    pub fn handle_timeout(&mut self, now: Instant, relay: &mut Relay) {
+    pub fn handle_timeout(&mut self, now: Instant, poller: &Poller, relay: &mut Relay) {
         self.lingering.handle_timeout(now);
+        while let Some((at, flow)) = self.attempts.first().copied().filter(|(at, _)| *at <= now) {
+            self.attempts.remove(&(at, flow));
+            // Where the last one failed the time of this one has just begun.
+            let is_due = |c: &mut Connection| c.others.as_ref().is_some_and(|o| o.0 == at);
+            if self.get(flow).is_some_and(is_due) {
+                self.next_address(now, poller, flow, relay, ResetReason::TimedOut);
+            }
+        }
         while let Some((at, flow)) = self.resetting.first().copied() {
             if at > now {
                 return;
@@ -287,7 +349,7 @@ impl Connections {
 
     /// Gives every connection that waits one turn, or as many as can be compressed in
     /// [`CODING`]: meanwhile nothing is sent and nothing read.
-    pub fn work(&mut self, now: Instant, relay: &mut Relay) {
+    pub fn work(&mut self, now: Instant, poller: &Poller, relay: &mut Relay) {
         let begin = relay.codec_time();
         for _ in 0..self.queue.len() {
             if relay.codec_time() - begin > CODING {
@@ -311,6 +373,7 @@ impl Connections {
             match turn {
                 Turn::Rests => {}
                 Turn::HasMore => self.enqueue(flow),
+                Turn::Unreached(reason) => self.next_address(now, poller, flow, relay, reason),
                 Turn::Ended => self.end(now, flow),
                 Turn::Over => self.abort(flow),
             }
@@ -355,6 +418,8 @@ enum Turn {
     Rests,
     /// It gave way to others.
     HasMore,
+    /// There is no connection to the server at this address.
+    Unreached(ResetReason),
     /// Drop its socket when its host has what was written; the relay knows.
     Ended,
     /// Drop its socket; the relay knows.
@@ -364,7 +429,7 @@ enum Turn {
 impl Connection {
     fn turn(&mut self, now: Instant, relay: &mut Relay, buffer: &mut [u8]) -> Turn {
         if self.connecting {
-            match self.finish_connecting(now, relay) {
+            match self.finish_connecting(relay) {
                 Some(Turn::Rests) | None => {}
                 Some(over) => return over,
             }
@@ -433,7 +498,7 @@ impl Connection {
         }
     }
 
-    fn finish_connecting(&mut self, now: Instant, relay: &mut Relay) -> Option<Turn> {
+    fn finish_connecting(&mut self, relay: &mut Relay) -> Option<Turn> {
         if !(self.writable || self.failed) {
             return None;
         }
@@ -442,12 +507,9 @@ impl Connection {
             // It was made, and reset before anybody looked: what the server has said meanwhile is
             // the client's. A connection that is refused is never reset.
             Err(failure) if is_reset(&failure) => self.dead = true,
-            Err(failure) => {
-                relay.connect_failed(now, self.flow, reason_of_failure(&failure));
-                return Some(Turn::Over);
-            }
+            Err(failure) => return Some(Turn::Unreached(reason_of_failure(&failure))),
         }
-        self.connecting = false;
+        (self.connecting, self.others) = (false, None);
         self.failed = false;
         self.readable = true;
         relay.connected(self.flow);

@@ -323,7 +323,7 @@ impl Shard {
             self.distrust_keys(now, "this machine slept");
         }
         self.relay.handle_timeout(now);
-        self.connections.handle_timeout(now, &mut self.relay);
+        self.connections.handle_timeout(now, &self.poller, &mut self.relay);
         self.waiting.handle_timeout(now);
         self.resolve_endpoints(now);
         self.forget_those_who_left(now, now);
@@ -343,7 +343,7 @@ impl Shard {
         let now = clock.now();
         self.open_new_chunks();
         self.act(now);
-        self.connections.work(now, &mut self.relay);
+        self.connections.work(now, &self.poller, &mut self.relay);
         self.tests.work(now, &mut self.relay);
         self.act(now);
         self.open_new_chunks();

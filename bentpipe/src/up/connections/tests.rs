@@ -130,7 +130,7 @@ impl Bench {
         self.poller.wait(&mut self.events, Some(Duration::ZERO)).unwrap();
         self.events.iter().for_each(|event| self.connections.on_event(event));
         self.near.handle_timeout(now);
-        self.connections.handle_timeout(now, &mut self.near);
+        self.connections.handle_timeout(now, &self.poller, &mut self.near);
         while let Some(action) = self.near.poll_action(now) {
             match action {
                 Action::Write(flow) | Action::Read(flow) => self.connections.enqueue(flow),
@@ -142,7 +142,7 @@ impl Bench {
                 _ => {}
             }
         }
-        self.connections.work(now, &mut self.near);
+        self.connections.work(now, &self.poller, &mut self.near);
         self.far.handle_timeout(now);
         while let Some(action) = self.far.poll_action(now) {
             if let Action::Connect { flow, .. } = action {
@@ -391,16 +391,67 @@ fn a_connection_that_ended_and_was_acknowledged_is_gone_at_once() {
     assert_eq!(bench.connections.poll_timeout(), None);
 }
 
-/// A server that accepts, says why not and resets, all before its gateway looks: that is no refusal.
-#[test]
-fn what_a_server_says_before_it_resets_at_once_is_delivered_and_then_the_reset() {
+/// The far gateway has opened a flow for which this one is to connect.
+fn asked() -> (Bench, FlowId) {
     let mut bench = Bench::new(BitRate::from_mbps(10), None);
     let target = Target::Address("10.2.0.2:80".parse().unwrap());
     let origin = Origin { client: None, target, dscp: 0 };
     bench.far_flow = bench.far.open(bench.now, PEER, origin).unwrap();
     bench.until(30, |bench| bench.asked.is_some());
+    let flow = bench.asked.unwrap();
+    (bench, flow)
+}
+
+/// A name has several addresses, of which the first servers refuse, or say nothing.
+#[test]
+fn a_server_is_tried_at_each_of_its_addresses() {
+    let (mut bench, flow) = asked();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Its queue is full: what comes is not answered.
+    let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    silent.listen(0).unwrap();
+    let quiet = silent.local_addr().unwrap().as_socket().unwrap();
+    let _filling: Vec<_> = (0..8)
+        .map(|_| {
+            let client = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            let client = client.unwrap();
+            client.set_nonblocking(true).unwrap();
+            let _ = client.connect(&quiet.into());
+            client
+        })
+        .collect();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (flow, to) = (bench.asked.unwrap(), listener.local_addr().unwrap());
+    let works = listener.local_addr().unwrap();
+    bench.connections.connect(&bench.poller, flow, closed, None, None).unwrap();
+    let addresses = [quiet, closed, works].map(|to| (to, None)).into();
+    bench.connections.try_others(bench.now, flow, Others { addresses, from: None });
+    listener.set_nonblocking(true).unwrap();
+    let (begin, mut server) = (bench.now, None);
+    bench.until(30, |bench| {
+        server = server.take().or_else(|| listener.accept().ok());
+        server.is_some() && !bench.connections.get(flow).unwrap().connecting
+    });
+    assert!(bench.now.since(begin) >= ADDRESS, "the silent one had its time");
+    std::io::Write::write_all(&mut server.unwrap().0, b"here").unwrap();
+    bench.until(30, |bench| bench.got.len() == 4);
+    assert_eq!(bench.connections.len(), 2);
+
+    let (mut bench, flow) = asked();
+    bench.connections.connect(&bench.poller, flow, closed, None, None).unwrap();
+    let addresses = [(closed, None)].into();
+    bench.connections.try_others(bench.now, flow, Others { addresses, from: None });
+    bench.until(30, |bench| bench.end != RecvState::Open);
+    assert_eq!(bench.end, RecvState::Reset(ResetReason::Refused));
+    assert_eq!(bench.connections.len(), 1);
+}
+
+/// A server that accepts, says why not and resets, all before its gateway looks: that is no refusal.
+#[test]
+fn what_a_server_says_before_it_resets_at_once_is_delivered_and_then_the_reset() {
+    let (mut bench, flow) = asked();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
     bench.connections.connect(&bench.poller, flow, to, None, None).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     std::io::Write::write_all(&mut server, b"busy").unwrap();

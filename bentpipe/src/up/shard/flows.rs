@@ -1,6 +1,7 @@
 //! Flows get their sockets: hosts' connections, connections to servers, and clients of
 //! the explicit proxy.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use link::PeerId;
@@ -11,6 +12,7 @@ use units::Instant;
 
 use super::Shard;
 use crate::proxy_proto::Refusal;
+use crate::up::connections::Others;
 use crate::up::proxy::Asked;
 use crate::up::services::line::Proxied;
 
@@ -57,6 +59,24 @@ impl Shard {
     ) -> Result<(), ResetReason> {
         let mark = self.mark_for(Caller::Flow(flow), to);
         self.connections.connect(&self.poller, flow, to, source, mark)
+    }
+
+    /// The same to the first of these addresses of a server that answers.
+    pub(super) fn connect_to_one_of(
+        &mut self,
+        now: Instant,
+        flow: relay::FlowId,
+        addresses: &[SocketAddr],
+        from: Option<SocketAddr>,
+    ) -> Result<(), ResetReason> {
+        let mark = |to: &SocketAddr| (*to, self.mark_for(Caller::Flow(flow), *to));
+        let mut marked: VecDeque<_> = addresses.iter().map(mark).collect();
+        let mut outcome = Err(ResetReason::NoSuchName);
+        while let (Err(_), Some((to, mark))) = (&outcome, marked.pop_front()) {
+            outcome = self.connections.connect(&self.poller, flow, to, from, mark);
+        }
+        self.connections.try_others(now, flow, Others { addresses: marked, from });
+        outcome
     }
 
     /// Back behind the peer that asks nothing is split again: two nodes whose routes name each

@@ -21,6 +21,8 @@ use crate::up::peers;
 const NAME_RETRY: Duration = Duration::from_secs(10);
 /// So is one whose address does not answer.
 const NAME_AGE: Duration = Duration::from_secs(60);
+/// Addresses of a server's name that are tried.
+const TRIED: usize = 4;
 
 impl Shard {
     /// Tells of streams that were reset because what their peer sent cannot be undone.
@@ -314,11 +316,14 @@ impl Shard {
                 Purpose::Server(caller, _) if self.relay.caller_peer(caller).is_none() => {}
                 Purpose::Server(caller, source) => {
                     let fits = |to: &SocketAddr| source.is_none_or(|s| s.is_ipv4() == to.is_ipv4());
-                    let mut fitting = answer.addresses.iter().filter(|to| fits(to));
-                    let permitted = fitting.find(|a| self.relay.permits(caller, a.ip()));
-                    let outcome = match permitted {
+                    let fitting = answer.addresses.iter().copied().filter(fits);
+                    let permitted = fitting.filter(|a| self.relay.permits(caller, a.ip()));
+                    let permitted: Vec<SocketAddr> = permitted.take(TRIED).collect();
+                    let outcome = match permitted.first() {
                         Some(to) if self.relay.leads_to(now, caller, to.ip()) => match caller {
-                            Caller::Flow(flow) => self.connect_to(flow, *to, source),
+                            Caller::Flow(flow) => {
+                                self.connect_to_one_of(now, flow, &permitted, source)
+                            }
                             Caller::Service(id) => self.dial(id, *to, source),
                         },
                         Some(_) => Err(ResetReason::Exhausted),
