@@ -73,6 +73,10 @@ fn give(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Re
     if !about.is_dir() || ![uid, own.uid()].contains(&about.uid()) {
         return Err(io::Error::other("it is there, and not the user's"));
     }
+    let is_his = about.uid() == uid && own.uid() != uid;
+    if is_his && !has_files(parent, ours)? {
+        return Ok(());
+    }
     // It is not his while things are moved: root may lack the right to write in it, and he may not
     // change what root is about to touch.
     lchown(dir, Some(own.uid()), Some(own.gid()))?;
@@ -80,8 +84,22 @@ fn give(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Re
     moved.and(lchown(dir, Some(uid), Some(gid)))
 }
 
-/// Moves the node's files, each of them his before: who is cut off does so again.
+/// Is something of the node's in the directory?
+fn has_files(parent: &Path, ours: &str) -> io::Result<bool> {
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        let text = name.to_string_lossy();
+        if text.starts_with(ours) && (kind.is_file() || text == format!("{ours}usage")) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Moves the node's files and gives them away; who is cut off does so again.
 fn move_into(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Result<()> {
+    let root = fs::metadata(parent)?.uid();
     for entry in fs::read_dir(parent)? {
         let entry = entry?;
         let (name, kind, from) = (entry.file_name(), entry.file_type()?, entry.path());
@@ -105,13 +123,22 @@ fn move_into(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> i
             );
             continue;
         }
-        if is_usage {
-            for file in fs::read_dir(&from)? {
-                lchown(file?.path(), Some(uid), Some(gid))?;
-            }
-        }
-        lchown(&from, Some(uid), Some(gid))?;
         fs::rename(&from, &to)?;
+    }
+    // Also what an earlier start has moved and not given away.
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let about = fs::symlink_metadata(entry.path())?;
+        let is_ours = entry.file_name().to_string_lossy().starts_with(ours);
+        if !is_ours || about.uid() != root || about.is_file() && about.nlink() != 1 {
+            continue;
+        }
+        // First its files: once it is his he may change what is in it.
+        let files = about.is_dir().then(|| fs::read_dir(entry.path())).transpose()?;
+        for file in files.into_iter().flatten() {
+            lchown(file?.path(), Some(uid), Some(gid))?;
+        }
+        lchown(entry.path(), Some(uid), Some(gid))?;
     }
     Ok(())
 }

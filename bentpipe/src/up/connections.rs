@@ -235,13 +235,11 @@ impl Connections {
             return self.abort(flow);
         };
         while let Some((to, mark)) = others.addresses.pop_front() {
-            reason = match relay.leads_to(now, Caller::Flow(flow), to.ip()) {
-                true => match self.connect(poller, flow, to, others.from, mark) {
-                    Ok(()) => return self.try_others(now, flow, *others),
-                    Err(reason) => reason,
-                },
-                false => ResetReason::Exhausted,
-            };
+            let goes = relay.leads_on(now, Caller::Flow(flow), to.ip());
+            match goes.and_then(|()| self.connect(poller, flow, to, others.from, mark)) {
+                Ok(()) => return self.try_others(now, flow, *others),
+                Err(why) => reason = why,
+            }
         }
         relay.connect_failed(now, flow, reason);
         self.abort(flow);

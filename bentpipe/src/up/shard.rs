@@ -216,9 +216,13 @@ impl Shard {
     fn read_own_addresses(&mut self) -> Result<(), OsError> {
         self.relay.set_own_addresses(os::addresses::own_addresses()?);
         self.relay.set_interfaces(os::addresses::interfaces()?);
-        let networks = os::addresses::networks()?.into_iter();
-        let lans = networks.filter(|(device, _)| self.config.node.lan.contains(device));
-        self.relay.set_lans(lans.map(|(_, network)| network).collect());
+        let node = &self.config.node;
+        let networks = os::addresses::networks()?;
+        let lans = networks.iter().filter(|(device, _)| node.lan.contains(device));
+        let lans = lans.map(|(_, network)| *network).collect();
+        let others = networks.iter().filter(|(device, _)| Some(device) != node.tun.as_ref());
+        let others = others.map(|(_, network)| *network).chain(node.direct.iter().copied());
+        self.relay.set_networks(lans, others.collect());
         Ok(())
     }
 

@@ -22,7 +22,16 @@ pub fn first_line(from: impl Read) -> std::io::Result<String> {
 
 /// How messages call a command: its program, because arguments and variables may be secrets.
 pub fn name_of(command: &str) -> String {
-    let mut words = command.split_whitespace().skip_while(|word| word.contains('='));
+    let is_variable = |word: &&str| {
+        let name = word.split_once('=').map_or("", |(name, _)| name);
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    // What is quoted may have spaces in it.
+    let is_quoted = |word: &str| word.contains(['\'', '"', '\\', '$', '`']);
+    if command.split_whitespace().take_while(is_variable).any(is_quoted) {
+        return "sh …".to_owned();
+    }
+    let mut words = command.split_whitespace().skip_while(is_variable);
     let program = words.next().unwrap_or("sh");
     match words.next() {
         Some(_) => format!("{program} …"),
@@ -126,6 +135,7 @@ mod tests {
         assert_eq!(name_of("snmpget -c SECRET 10.0.0.1 rate"), "snmpget …");
         assert_eq!(name_of("KEY=SECRET /usr/bin/rate"), "/usr/bin/rate");
         assert_eq!(name_of("KEY=SECRET"), "sh");
+        assert_eq!(name_of("KEY='MY SECRET' snmpget"), "sh …");
     }
 
     #[test]

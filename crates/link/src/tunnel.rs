@@ -57,8 +57,8 @@ const CROWDED: Duration = Duration::from_secs(10);
 const MAX_RECENT: usize = 64;
 /// How often the peer is asked whether it has the new keys.
 const CONFIRMATIONS: u32 = 16;
-/// Answers that may wait for the owner to send them.
-const MAX_OUTBOX: usize = 4;
+/// Responses that may wait for the owner to send them: one for each pending handshake.
+const MAX_OUTBOX: usize = 8;
 /// What counts as a round trip before one was measured or configured.
 const DEFAULT_RTT: Duration = Duration::from_millis(600);
 /// The longest that a key may be in use, and what is usual (L-PP-6).
@@ -253,6 +253,9 @@ pub struct Tunnel {
     response_mac1: Option<(u32, [u8; 16])>,
     recent: VecDeque<[u8; 16]>,
     outbox: VecDeque<(Remote, Message)>,
+    /// A cookie reply that waits for the same. It pushes no response out: who sends old initiations
+    /// would keep a fresh one from being answered.
+    cookie_reply: Option<(Remote, Message)>,
     established: Option<Event>,
     moved: VecDeque<(PathId, Remote)>,
 }
@@ -298,6 +301,7 @@ impl Tunnel {
             response_mac1: None,
             recent: VecDeque::new(),
             outbox: VecDeque::new(),
+            cookie_reply: None,
             established: None,
             moved: VecDeque::new(),
             config,
@@ -727,7 +731,7 @@ impl Tunnel {
         if self.keys.expire(now, self.config.key_lifetime) {
             self.renew.get_or_insert(now);
         }
-        if let Some(answer) = self.outbox.pop_front() {
+        if let Some(answer) = self.outbox.pop_front().or_else(|| self.cookie_reply.take()) {
             return Some(answer);
         }
         match self.initiation_due() {
@@ -778,7 +782,8 @@ impl Tunnel {
 
     /// When something is due next; [`Instant::ZERO`] if something waits already.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if !self.outbox.is_empty() || self.established.is_some() || !self.moved.is_empty() {
+        let answers = !self.outbox.is_empty() || self.cookie_reply.is_some();
+        if answers || self.established.is_some() || !self.moved.is_empty() {
             return Some(Instant::ZERO);
         }
         // Without keys nothing can be asked of an address.

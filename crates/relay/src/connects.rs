@@ -279,16 +279,16 @@ impl Connects {
         let Some(of) = self.peers.get_mut(&peer) else { return };
         let to = Destination::Address(server.to_canonical());
         // A server answers no more than it was asked, however often it says so.
-        if of.destinations.by.get(&to).is_none_or(|there| there.unanswered.millionths < ONE) {
-            return;
-        }
+        let asked = of.destinations.by.get(&to).map_or(0, |there| there.unanswered.millionths);
+        let answered = asked.min(ONE);
         let accounts = [
             Some(&mut of.whole),
             of.clients.by.get_mut(&Some(client.to_canonical())),
             of.destinations.by.get_mut(&to),
         ];
         for account in accounts.into_iter().flatten() {
-            account.unanswered.millionths = account.unanswered.millionths.saturating_sub(ONE);
+            let unanswered = &mut account.unanswered.millionths;
+            *unanswered = unanswered.saturating_sub(answered);
         }
     }
 
@@ -308,6 +308,20 @@ impl Connects {
         of.destinations.begin(now, to.clone(), &one);
         of.destinations.end(&std::mem::replace(named, to), true);
         true
+    }
+
+    /// Where the connection leads did not answer, and `to` is tried in its place: that is one more.
+    /// False if the peer may not have it.
+    pub fn leads_on(&mut self, now: Instant, rate: u32, caller: Caller, to: IpAddr) -> bool {
+        let Some((peer, before, client)) = self.waiting.remove(&caller) else { return true };
+        self.settle(peer, &before, client, false);
+        let to = Destination::Address(to.to_canonical());
+        let admitted = self.admit(now, (peer, rate), to.clone(), client);
+        match admitted {
+            true => drop(self.waiting.insert(caller, (peer, to, client))),
+            false => self.refuse(peer),
+        }
+        admitted
     }
 
     /// The server has accepted, or nobody wants it any more.

@@ -209,6 +209,9 @@ pub struct Relay {
     interfaces: Vec<(IpAddr, IpPrefix)>,
     /// Networks of the hosts whose TCP is split.
     lans: Vec<IpPrefix>,
+    /// Networks that packets reach past the tunnel: those of all interfaces, and what the file
+    /// names.
+    direct: Vec<IpPrefix>,
     /// See [`Relay::tell_own_clients`].
     tells_own: bool,
     flows: Flows,
@@ -242,6 +245,7 @@ impl Relay {
             own: Vec::new(),
             interfaces: Vec::new(),
             lans: Vec::new(),
+            direct: Vec::new(),
             tells_own: false,
             flows: Flows::default(),
             pending_opens: PendingOpens::default(),

@@ -135,10 +135,10 @@ impl Relay {
         self.interfaces = interfaces;
     }
 
-    /// Tells the networks of this side's hosts: a peer with a default route does not speak for
-    /// them.
-    pub fn set_lans(&mut self, lans: Vec<IpPrefix>) {
-        self.lans = lans;
+    /// Tells the networks of this side's hosts, for which a peer with a default route does not
+    /// speak, and all that packets reach past the tunnel where a peer's prefix is shorter.
+    pub fn set_networks(&mut self, lans: Vec<IpPrefix>, direct: Vec<IpPrefix>) {
+        (self.lans, self.direct) = (lans, direct);
     }
 
     /// The peer behind `addr`.
@@ -175,6 +175,30 @@ impl Relay {
         let policy = self.caller_peer(caller).and_then(|peer| self.policies.of(peer));
         let rate = policy.map_or(0, Policy::connects);
         self.connects.leads_to(now, rate, caller, to)
+    }
+
+    /// The address before did not answer. May this one be connected to, which counts as one more?
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn leads_on(
+        &mut self,
+        now: Instant,
+        caller: Caller,
+        to: IpAddr,
+    ) -> Result<(), ResetReason> {
+        if !self.permits(caller, to) {
+            return Err(ResetReason::Denied);
+        }
+        let policy = self.caller_peer(caller).and_then(|peer| self.policies.of(peer));
+        let rate = policy.map_or(0, Policy::connects);
+        if !self.connects.leads_on(now, rate, caller, to) {
+            return Err(ResetReason::Exhausted);
+        }
+        if let Caller::Flow(flow) = caller {
+            self.flows.leads_to(flow, to);
+        }
+        Ok(())
     }
 
     /// The connection that `caller` wants is closed to its peer.

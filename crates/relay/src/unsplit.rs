@@ -87,7 +87,7 @@ impl Relay {
         if Upper::of(packet).is_some_and(|upper| upper.accepts_tcp(packet)) {
             self.connects.on_answered(peer, p.source, p.destination);
         }
-        if !policy.permits(p.source, &self.own) {
+        if !policy.permits(p.source, &self.own) || is_in(&self.lans, p.source) {
             self.tracking.on_sent(now, peer, packet);
         }
         Verdict::Sent
@@ -132,7 +132,7 @@ impl Relay {
             let (tracking, refused) = (&mut self.tracking, &mut self.refused);
             let (stats, accounts) = (&mut self.stats, &mut self.accounts);
             let (stopped, connects) = (&self.stopped, &mut self.connects);
-            let lans = &self.lans;
+            let (lans, direct) = (&self.lans, &self.direct);
             let (mut passed, mut answer) = (false, None);
             session.take_datagram(|bytes| {
                 let (Some(p), Some(policy)) = (Packet::parse(bytes), policy) else {
@@ -151,7 +151,7 @@ impl Relay {
                     && tracking.is_answer(now, peer, bytes);
                 let owned = owned.filter(|_| !is_here || answers);
                 let may_pass = (permits || answers && !never(p.destination))
-                    && !leads_back(owners, lans, peer, p.destination);
+                    && !leads_back(owners, (own, direct), peer, p.destination);
                 let why = match (owned, may_pass) {
                     (Some(prefix), true) => {
                         let limit = (peer, policy.connects());
@@ -213,9 +213,16 @@ impl Relay {
 
 /// Would the kernel send the peer's packet back to the peer? It would cross the link until its hop
 /// limit ends. A default route is no reason: the peer knows what is not behind it.
-fn leads_back(owners: &Owners, lans: &[IpPrefix], peer: PeerId, destination: IpAddr) -> bool {
+fn leads_back(
+    owners: &Owners,
+    (own, direct): (&[IpPrefix], &[IpPrefix]),
+    peer: PeerId,
+    destination: IpAddr,
+) -> bool {
     let its = owners.here.find(destination).filter(|(owner, prefix)| *owner == peer && *prefix > 0);
-    its.is_some_and(|(_, prefix)| !is_in_longer(lans, destination, prefix))
+    its.is_some_and(|(_, prefix)| {
+        !is_in(own, destination) && !is_in_longer(direct, destination, prefix)
+    })
 }
 
 /// By which address of its own this node tells a host behind a peer of a packet that goes no

@@ -80,7 +80,7 @@ fn gateway(now: Instant, side: usize, link: LinkConfig) -> Relay {
     };
     let policy = Policy {
         routes: vec!["10.2.0.0/16".parse().unwrap()],
-        allow: vec!["10.2.0.0/16".parse().unwrap()],
+        allow: ["10.2.0.0/16", "127.0.0.0/8"].map(|p| p.parse().unwrap()).to_vec(),
         ..Policy::default()
     };
     relay.add_peer(now, config, policy).unwrap();

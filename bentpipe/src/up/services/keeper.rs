@@ -59,8 +59,8 @@ impl Keeper {
 }
 
 /// A user for each service of this node, for those that are given none. A service keeps the one
-/// whose directory it has, whatever other services the file names since; of two nodes on one
-/// machine each has its own.
+/// whose directory it has, whatever other services the file names since. Services of two nodes on
+/// one machine hardly ever have the same.
 pub fn users(services: &[Service], node: &PublicKey) -> Vec<u32> {
     let owner = |service: &Service| {
         let about = std::fs::metadata(service.directory.as_ref()?).ok()?;

@@ -71,9 +71,14 @@ impl Shard {
     ) -> Result<(), ResetReason> {
         let mark = |to: &SocketAddr| (*to, self.mark_for(Caller::Flow(flow), *to));
         let mut marked: VecDeque<_> = addresses.iter().map(mark).collect();
-        let mut outcome = Err(ResetReason::NoSuchName);
-        while let (Err(_), Some((to, mark))) = (&outcome, marked.pop_front()) {
-            outcome = self.connections.connect(&self.poller, flow, to, from, mark);
+        let Some((first, mark)) = marked.pop_front() else { return Err(ResetReason::NoSuchName) };
+        let mut outcome = self.connections.connect(&self.poller, flow, first, from, mark);
+        while outcome.is_err()
+            && let Some((to, mark)) = marked.pop_front()
+        {
+            let goes = self.relay.leads_on(now, Caller::Flow(flow), to.ip());
+            outcome =
+                goes.and_then(|()| self.connections.connect(&self.poller, flow, to, from, mark));
         }
         self.connections.try_others(now, flow, Others { addresses: marked, from });
         outcome

@@ -20,6 +20,9 @@ pub(super) const MAX_REPLIES: usize = 64;
 /// A round trip beside which a wait of two milliseconds is nothing.
 const FAR: Duration = Duration::from_millis(200);
 
+/// So long after its peer has ended the session a node calls that is to keep it.
+const CALL_AGAIN: Duration = Duration::from_secs(5);
+
 impl Endpoint {
     /// Takes a packet that this host received at `arrived`, which may be a while before
     /// `now`; it is opened in place. What is not in order is dropped silently and counted; what
@@ -148,6 +151,10 @@ impl Endpoint {
             self.replace_session(now, id, ResetReason::ShuttingDown);
             if let Some(peer) = self.peers[id.index()].as_deref_mut() {
                 peer.tunnel.forget();
+                // Where this node is behind a NAT the peer may not find the way when it is back.
+                if peer.session.keeps_alive() {
+                    peer.tunnel.connect(now + CALL_AGAIN);
+                }
             }
             self.events.push_back(EndpointEvent::Link(id, LinkEvent::Closed));
         }

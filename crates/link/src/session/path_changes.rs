@@ -115,6 +115,11 @@ impl Session {
     }
 
     /// When the next keepalive is due.
+    /// Is the peer to hear of this node also where nobody has anything to say?
+    pub(crate) fn keeps_alive(&self) -> bool {
+        self.paths.iter().any(|path| path.config.keepalive.is_some())
+    }
+
     pub(crate) fn keepalive_at(&self) -> Option<Instant> {
         self.paths.iter().filter_map(Path::keepalive_at).min()
     }

@@ -128,7 +128,7 @@ impl Tunnel {
         if !proven && self.keys.is_crowded(now, CROWDED) {
             let reply =
                 guard.reply(now, from.source(), initiation.sender_index(), initiation.mac1());
-            self.post(from, reply);
+            self.cookie_reply = Some((from, reply));
             return Err(HandshakeError::NoCookie);
         }
         self.answer(now, from, initiation, proven, indices)

@@ -20,6 +20,10 @@ const RENEW_AFTER: Duration = Duration::from_secs(2 * 3600);
 const RESPONDER_WAITS: Duration = Duration::from_secs(600);
 /// Age at which a key is erased, used or not.
 const ERASE_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// The same of a pending key, which a first packet is to confirm: all that the initiator sends for
+/// that (L-HS-8) comes within 10 round trips. Who holds such a packet back could end another
+/// session with it later.
+const PENDING: Duration = Duration::from_secs(300);
 /// A pause between two packets of the peer counts as use for so long at most: a line that
 /// was dark wears no key.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -265,7 +269,8 @@ impl Keyring {
             return false; // As it is nearly always.
         }
         let current = self.current.take_if(|k| spent(k));
-        let pending = self.pending.extract_if(.., |p| spent(&p.keys)).map(|p| p.keys);
+        let lapsed = |p: &mut Pending| spent(&p.keys) || p.keys.age(now) >= PENDING;
+        let pending = self.pending.extract_if(.., lapsed).map(|p| p.keys);
         let over = |old: &mut Old| old.expires.is_some_and(|at| at <= now) || spent(&old.keys);
         let old = self.old.extract_if(.., over).map(|o| o.keys);
         let worn_out = current.as_ref().is_some_and(|k| k.age(now) < ERASE_AFTER);
@@ -282,9 +287,9 @@ impl Keyring {
     /// When the next keys expire.
     pub fn timeout(&self) -> Option<Instant> {
         let expiring = self.old.iter().filter_map(|o| o.expires);
-        let pending = self.pending.iter().map(|p| &p.keys);
-        let all = self.current.iter().chain(pending).chain(self.old.iter().map(|o| &o.keys));
-        expiring.chain(all.map(|k| k.born + ERASE_AFTER)).min()
+        let pending = self.pending.iter().map(|p| p.keys.born + PENDING);
+        let all = self.current.iter().chain(self.old.iter().map(|o| &o.keys));
+        expiring.chain(pending).chain(all.map(|k| k.born + ERASE_AFTER)).min()
     }
 
     /// Whether one more pending handshake would push out one younger than `age` (L-HS-9).

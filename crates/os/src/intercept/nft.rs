@@ -337,8 +337,10 @@ fn answers(table: &str, config: &InterceptConfig) -> String {
         return text + &format!("delete chain {asked}; delete chain {out}; ");
     }
     let (tun, inward) = (&config.tun, config.marks.inward);
-    let here = "fib daddr type local";
-    text += &format!("add rule {asked} iifname \"{tun}\" {here} ct mark set {inward:#x}; ");
+    // Errors about what is only forwarded are this host's own, too. There others' marks stay.
+    for for_whom in ["fib daddr type local", "ct mark 0"] {
+        text += &format!("add rule {asked} iifname \"{tun}\" {for_whom} ct mark set {inward:#x}; ");
+    }
     text += &format!("add rule {out} meta mark 0 ct mark {inward:#x} meta mark set {inward:#x}; ");
     text
 }

@@ -271,6 +271,30 @@ fn names_count_by_the_address_that_they_lead_to() {
     assert!(p.places() < 24_000, "{}", p.places());
 }
 
+/// A zone may name victims first and a server of its own last.
+#[test]
+fn addresses_of_a_name_that_do_not_answer_count_each_as_one() {
+    let mut p = Peer::new();
+    let mut tried = 0;
+    for n in 0..20_000u32 {
+        p.now += Duration::from_micros(100);
+        let kind = Policy::default().kind(&origin(5, 1, 80), false);
+        let stream = link::wire::StreamId(0);
+        let flow = Flow { peer: PEER, session: 0, stream, kind, moved: p.now, to: None };
+        let target = Target::Name(format!("n{n}.example"), 80);
+        let flow = Caller::Flow(p.flows.insert(flow, target.clone()));
+        if p.connects.begin(p.now, (PEER, DEFAULT), flow, &target, kind.host)
+            && p.connects.leads_to(p.now, DEFAULT, flow, address(2 * n))
+        {
+            tried += 1;
+            p.connects.leads_on(p.now, DEFAULT, flow, address(2 * n + 1));
+        }
+        p.connects.end(flow, true);
+    }
+    println!("{tried} addresses did not answer");
+    assert!((1_000..5_000).contains(&tried), "{tried}");
+}
+
 #[test]
 fn a_server_that_does_not_answer_holds_no_other_up() {
     let mut p = Peer::new();

@@ -573,10 +573,15 @@ fn a_host_that_sends_to_ever_new_hosts_behind_the_peer_costs_the_others_none() {
 fn a_peer_speaks_for_no_host_of_this_sides_lans_and_gets_nothing_back_that_leads_to_itself() {
     let within = || ["10.2.0.0/24", "fd02::/64"].map(|p| p.parse().unwrap()).to_vec();
     let mut g = pair(|policy| policy.allow = within());
-    g.sides[0].set_lans(["10.2.0.0/25", "fd02::/96"].map(|p| p.parse().unwrap()).to_vec());
+    let lans = ["10.2.0.0/25", "fd02::/96"].map(|p| p.parse().unwrap()).to_vec();
+    g.sides[0].set_networks(lans.clone(), lans);
     let policy = g.sides[1].policies.of(PEER).cloned().expect("it has one");
     let now = g.now;
     g.sides[1].change_policy(now, PEER, Policy { allow: within(), ..policy });
+    // One that the far node reaches by another router.
+    g.sides[1].set_networks(vec![], vec!["10.2.0.224/27".parse().unwrap()]);
+    let past = udp("10.2.0.5", "10.2.0.230", [40_000, 53], 20);
+    assert_eq!(g.sends(0, &past), [past]);
     let none = Vec::<Vec<u8>>::new();
     for ([host, server], [other, nowhere]) in
         HOSTS.into_iter().zip([["10.2.0.6", "10.2.0.200"], ["fd02::6", "fd02::1:0:0"]])
