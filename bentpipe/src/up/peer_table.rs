@@ -43,6 +43,8 @@ pub(super) struct KnownPeer {
     pub told_bytes: [u64; 2],
     /// When its name is to be asked for.
     pub resolve_at: Option<Instant>,
+    /// How often its name was asked for since it had a session.
+    pub answers: usize,
     /// What its file and ours do not agree on, as far as the log has it.
     pub told: Disagreements,
     /// Whether two nodes have its key.

@@ -384,7 +384,7 @@ impl Tunnel {
             && self.ways.make(path, to.carrier).address.tell(now, to)
             && let Some(attempt) = &mut self.attempt
         {
-            attempt.restart(now);
+            attempt.restart_for_address(now);
         }
     }
 

@@ -189,9 +189,7 @@ impl Shard {
                     peer = name,
                     nothing_received_for = lasting(now.since(since))
                 );
-                if let Some(peer) = self.known(id) {
-                    peer.resolve_at = peers::named_endpoint(&peer.config).map(|_| now);
-                }
+                self.ask_for_endpoint(now, id);
             }
             LinkEvent::NoAcks(since) => crate::log!(
                 Warn,
@@ -213,7 +211,10 @@ impl Shard {
                     crate::log!(Info, "the peer answers again", peer = name, outage = outage);
                 }
             }
-            LinkEvent::Failing(_) => self.tell_failing(now, id),
+            LinkEvent::Failing(_) => {
+                self.tell_failing(now, id);
+                self.ask_for_endpoint(now, id);
+            }
             LinkEvent::Rekey(rekey) => {
                 let Some(told) = rekey_words(rekey) else { return };
                 crate::log!(
@@ -233,7 +234,18 @@ impl Shard {
                 mend = "look for a fault in its program, or ask who runs it; where it is honest, \
                         give it a node or a shard of its own (`shards`)"
             ),
-            LinkEvent::Closed => crate::log!(Info, "the peer ended the session", peer = name),
+            LinkEvent::Closed => {
+                crate::log!(Info, "the peer ended the session", peer = name);
+                // It may be moved meanwhile.
+                self.ask_for_endpoint(now, id);
+            }
+        }
+    }
+
+    /// The peer's name may lead elsewhere now.
+    fn ask_for_endpoint(&mut self, now: Instant, id: PeerId) {
+        if let Some(peer) = self.known(id) {
+            peer.resolve_at = peers::named_endpoint(&peer.config).map(|_| now);
         }
     }
 
@@ -285,32 +297,7 @@ impl Shard {
         self.names.waker.clear();
         while let Some(answer) = self.names.next() {
             match answer.purpose {
-                Purpose::Endpoint(key) => {
-                    let Some(id) = self.peers.with_key(&key).map(|peer| peer.id) else { continue };
-                    let established = self.relay.endpoint.is_established(id)
-                        && self.relay.endpoint.health(id) == PathHealth::Alive;
-                    // Where it answers from counts for more than a name.
-                    if let Some(address) = answer.addresses.first().filter(|_| !established) {
-                        self.relay.endpoint.set_endpoint(now, id, *address);
-                    }
-                    let name = self.known(id).map(|p| p.config.name.clone()).unwrap_or_default();
-                    match answer.addresses.is_empty() {
-                        true => {
-                            crate::log!(Warn, "the endpoint's name has no address", peer = name)
-                        }
-                        false if established => {}
-                        false => {
-                            crate::log!(Debug, "the endpoint's name was resolved", peer = name)
-                        }
-                    }
-                    if let Some(peer) = self.known(id) {
-                        let wait = match answer.addresses.is_empty() {
-                            true => NAME_RETRY,
-                            false => NAME_AGE,
-                        };
-                        peer.resolve_at = (!established).then(|| now + wait);
-                    }
-                }
+                Purpose::Endpoint(key) => self.on_endpoint(now, &key, &answer.addresses),
                 Purpose::Addresses(of) => self.tell_addresses(now, of, &answer.addresses),
                 // Its client has gone meanwhile.
                 Purpose::Server(caller, _) if self.relay.caller_peer(caller).is_none() => {}
@@ -346,8 +333,51 @@ impl Shard {
         }
     }
 
+    /// A peer's endpoint is a name, which has these addresses.
+    fn on_endpoint(&mut self, now: Instant, key: &PublicKey, addresses: &[SocketAddr]) {
+        let listen = self.config.node.listen;
+        let fitting = || addresses.iter().copied().filter(|to| reaches(listen, *to));
+        let Some(peer) = self.peers.with_key_mut(key) else { return };
+        let (id, name, count) = (peer.id, peer.config.name.clone(), fitting().count());
+        let established = self.relay.endpoint.is_established(id)
+            && self.relay.endpoint.health(id) == PathHealth::Alive;
+        // Where it answers from counts for more than a name.
+        let wait = if count == 0 { NAME_RETRY } else { NAME_AGE };
+        peer.resolve_at = (!established).then(|| now + wait);
+        let nth =
+            std::mem::replace(&mut peer.answers, if established { 0 } else { peer.answers + 1 });
+        if established {
+            return;
+        }
+        // Of several addresses the next is tried each time.
+        match fitting().nth(nth % count.max(1)) {
+            Some(address) => {
+                self.relay.endpoint.set_endpoint(now, id, address);
+                crate::log!(Debug, "the endpoint's name was resolved", peer = name);
+            }
+            None if addresses.is_empty() => {
+                crate::log!(Warn, "the endpoint's name has no address", peer = name);
+            }
+            None => crate::log!(
+                Warn,
+                "the endpoint's name has no address of the family of `listen`",
+                peer = name,
+                listen = listen,
+                mend = "listen = \"[::]:4500\" reaches both"
+            ),
+        }
+    }
+
     fn known(&mut self, id: PeerId) -> Option<&mut KnownPeer> {
         self.peers.with_id_mut(id)
+    }
+}
+
+/// Can a socket that listens there send to this address? One of `[::]` sends to both families.
+fn reaches(listen: SocketAddr, to: SocketAddr) -> bool {
+    match listen.is_ipv4() {
+        true => to.ip().to_canonical().is_ipv4(),
+        false => to.is_ipv6() || listen.ip().is_unspecified(),
     }
 }
 
@@ -361,6 +391,26 @@ pub(super) fn rekey_words(rekey: Rekey) -> Option<&'static str> {
         ),
         Rekey::Erased => {
             Some("the keys are worn out and erased; streams wait until a handshake succeeds")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_sends_to_its_own_family_and_that_of_everything_to_both() {
+        let [v4, v6, mapped] = ["192.0.2.1:4500", "[2001:db8::1]:4500", "[::ffff:192.0.2.1]:4500"]
+            .map(|a| a.parse().unwrap());
+        for (listen, reached) in [
+            ("0.0.0.0:4500", [true, false, true]),
+            ("192.0.2.9:4500", [true, false, true]),
+            ("[::]:4500", [true, true, true]),
+            ("[2001:db8::9]:4500", [false, true, true]),
+        ] {
+            let listen = listen.parse().unwrap();
+            assert_eq!([v4, v6, mapped].map(|to| reaches(listen, to)), reached, "{listen}");
         }
     }
 }

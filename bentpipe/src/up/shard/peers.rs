@@ -60,6 +60,7 @@ impl Shard {
             told_rate: (0, 0),
             told_bytes: [0, 0],
             resolve_at,
+            answers: 0,
             told,
             twins: Twins::default(),
         });

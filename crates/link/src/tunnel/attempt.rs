@@ -54,11 +54,16 @@ pub(super) struct Attempt {
     /// A cookie reply already led to one initiation at once.
     pub hurried: bool,
     count: u32,
+    /// New addresses for which the waits began anew.
+    addresses: u32,
 }
+
+/// A name that has other addresses each time is no reason to call often for ever.
+const MOST_ADDRESSES: u32 = 4;
 
 impl Attempt {
     pub fn new(now: Instant) -> Attempt {
-        Attempt { tries: Vec::new(), not_before: now, hurried: false, count: 0 }
+        Attempt { tries: Vec::new(), not_before: now, hurried: false, count: 0, addresses: 0 }
     }
 
     /// Notes an initiation; answers the index of the one that gave way, if any. The
@@ -90,7 +95,15 @@ impl Attempt {
         self.count as usize
     }
 
-    /// Begins the waits anew, for a new address.
+    /// The same for an address that was told, of which there are some.
+    pub fn restart_for_address(&mut self, now: Instant) {
+        if self.addresses < MOST_ADDRESSES {
+            self.addresses += 1;
+            self.restart(now);
+        }
+    }
+
+    /// Begins the waits anew.
     pub fn restart(&mut self, now: Instant) {
         self.count = 0;
         self.not_before = now;
