@@ -134,6 +134,39 @@ fn a_challenge_is_answered_to_where_it_came_from() {
     assert_eq!(ship.peer_endpoint(shore_id), Some(addr(2).source()), "where it was known to be");
 }
 
+/// L-HS-11: who is behind a NAT is not found by a peer that comes back later.
+#[test]
+fn a_peer_that_ended_in_order_is_called_again_by_who_keeps_the_session() {
+    for keepalive in [None, Some(Duration::from_secs(25))] {
+        let mut now = Instant::from_nanos(1);
+        let (mut ship, shore_id) = node(1, 2, Some(addr(2)));
+        let (mut shore, ship_id) = node(2, 1, None);
+        ship.session_mut(shore_id).expect("a session").set_keepalive(PathId::FIRST, keepalive);
+        for turn in 0..8 {
+            if turn == 6 {
+                assert!(ship.is_established(shore_id) && shore.is_established(ship_id));
+                shore.close_all(ResetReason::ShuttingDown);
+            }
+            for (_, mut packet) in sent(now, &mut ship) {
+                shore.handle_packet(now, now, addr(1), &mut packet);
+            }
+            for (_, mut packet) in sent(now, &mut shore) {
+                ship.handle_packet(now, now, addr(2), &mut packet);
+            }
+            now += Duration::from_millis(50);
+        }
+        assert!(!ship.is_established(shore_id), "it has heard");
+        let mut calls = 0;
+        for _ in 0..600 {
+            now += Duration::from_secs(1);
+            ship.handle_timeout(now);
+            calls += sent(now, &mut ship).len();
+        }
+        assert_eq!(calls > 0, keepalive.is_some(), "{calls} in ten minutes");
+        assert!(calls < 40, "{calls} in ten minutes");
+    }
+}
+
 /// A shore that remembers an address of the ship calls it there while its line is down.
 #[test]
 fn a_peer_that_is_reached_by_lines_alone_gets_no_session_by_another_way() {
