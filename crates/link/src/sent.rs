@@ -154,6 +154,9 @@ impl Row {
     }
 }
 
+/// Packets of which another path has told first that are remembered.
+const MOST_TOLD_ASIDE: usize = 1024;
+
 pub(crate) struct Sent {
     /// The packet number of `packets[0]`: all below is settled.
     base: u64,
@@ -168,8 +171,12 @@ pub(crate) struct Sent {
     news: Vec<Range<u64>>,
     /// The highest number that the peer has told to have received.
     confirmed: Option<u64>,
-    /// The same as told by this path.
+    /// The same as told by this path, and by others.
     own_confirmed: Option<u64>,
+    confirmed_aside: Option<u64>,
+    /// When packets left of which another path has told, and this one not yet, and which are settled
+    /// since.
+    told_aside: VecDeque<(u64, Instant)>,
     /// When all was given up that was in flight.
     given_up: Option<Instant>,
     /// A probe of the path's MTU was given up with the packets around it.
@@ -228,6 +235,8 @@ impl Sent {
             news: Vec::new(),
             confirmed: None,
             own_confirmed: None,
+            confirmed_aside: None,
+            told_aside: VecDeque::new(),
             given_up: None,
             probes_given_up: false,
             scan_from: 0,
@@ -436,8 +445,9 @@ impl Sent {
             self.newest_arrived = Some((state.hi, packet.sent));
         }
         let is_own_news = !aside && self.own_confirmed.is_none_or(|n| n < state.hi);
-        if is_own_news {
-            self.own_confirmed = Some(state.hi);
+        match aside {
+            true => self.confirmed_aside = self.confirmed_aside.max(Some(state.hi)),
+            false => self.on_own_report(now, state, rtt),
         }
         let mut told = None;
         if let Some(&packet) = self.packet(state.hi)
@@ -467,6 +477,21 @@ impl Sent {
         }
         self.settle(now, rtt);
         Report { progress, told }
+    }
+
+    /// A report has come by this path. Reports by a faster one may be ahead of it, and the packet that
+    /// it names be settled; how long this path takes is to be known all the same.
+    fn on_own_report(&mut self, now: Instant, state: &StateFrame<'_>, rtt: &mut Rtt) {
+        self.own_confirmed = self.own_confirmed.max(Some(state.hi));
+        while let Some((number, sent)) = self.told_aside.pop_front_if(|it| it.0 <= state.hi) {
+            let since = now.since(sent);
+            if number == state.hi && state.delay <= since + ROUNDING {
+                rtt.on_packet(sent, since - state.delay.min(since));
+            }
+        }
+        if self.told_aside.is_empty() {
+            self.told_aside = VecDeque::new();
+        }
     }
 
     /// Has all of the range arrived, as far as reports tell?
@@ -789,6 +814,11 @@ impl Sent {
             {
                 self.arrived_bytes += u64::from(packet.size);
             }
+            let number = Some(self.base);
+            if number > self.own_confirmed && number <= self.confirmed_aside {
+                self.told_aside.push_back((self.base, packet.sent));
+                self.told_aside.truncate(MOST_TOLD_ASIDE);
+            }
             self.forget_front();
         }
         self.told.remove_below(self.base);
@@ -837,16 +867,22 @@ mod tests {
     #[test]
     fn what_another_path_has_told_already_still_tells_the_round_trip_when_this_one_does() {
         let at = |ms| Instant::ZERO + Duration::from_millis(ms);
-        let (mut sent, mut rtt) = (Sent::new(), Rtt::new(Duration::from_secs(9)));
-        (0..3).for_each(|_| _ = sent.push_packet(at(0), true, 100));
-        let mut fates = |_: Fate, _: &SentFrame| {};
-        let mut hear = |ms, hi, aside| {
-            let state = StateFrame::of_one(hi);
-            sent.handle_state(at(ms), &state, aside, &mut rtt, &mut fates);
-            rtt.is_sampled()
-        };
-        assert!(!hear(300, 1, true) && !hear(310, 2, true));
-        assert!(hear(600, 1, false));
+        // Of the first one nobody tells, or all are settled.
+        for first in [1, 0] {
+            let (mut sent, mut rtt) = (Sent::new(), Rtt::new(Duration::from_secs(9)));
+            (0..5).for_each(|_| _ = sent.push_packet(at(0), true, 100));
+            let mut fates = |_: Fate, _: &SentFrame| {};
+            let mut hear = |ms, hi, aside| {
+                let state = StateFrame::of_one(hi);
+                sent.handle_state(at(ms), &state, aside, &mut rtt, &mut fates);
+                rtt.is_sampled()
+            };
+            for hi in first..5 {
+                assert!(!hear(300 + hi, hi, true));
+            }
+            assert!(hear(600, 3, false), "{first}");
+            assert_eq!(sent.told_aside.len(), 0);
+        }
     }
 
     /// What a path that goes down has under way may have arrived before that.
