@@ -446,7 +446,7 @@ fn a_server_is_tried_at_each_of_its_addresses() {
     assert_eq!(bench.connections.len(), 1);
 }
 
-/// A server that accepts, says why not and resets, all before its gateway looks: that is no refusal.
+/// A server that accepts, says why not and resets, before its gateway looks: that is no refusal.
 #[test]
 fn what_a_server_says_before_it_resets_at_once_is_delivered_and_then_the_reset() {
     let (mut bench, flow) = asked();

@@ -17,7 +17,7 @@ use crate::wire::{ResetReason, StreamId};
 /// Streams of packets that a session opens, one for each class and LAN host; what comes
 /// beyond shares those of its class.
 const LANES: usize = 64;
-/// A stream of packets of which all have arrived for so long may be another host's.
+/// A stream of packets of which all have arrived for so long may be another host's (L-DG-8).
 const LANE_IDLE: Duration = Duration::from_secs(10);
 /// So much waits in such a stream however short the memory is: others' bytes do not stop a host's
 /// packets.

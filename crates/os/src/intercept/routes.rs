@@ -225,9 +225,9 @@ fn marking_rules(config: &InterceptConfig) -> BTreeSet<String> {
 
 /// What hosts send, and others that this node routes for: into the tunnel, but for networks that
 /// are longer and bypass it. Where the peer's routes block, these rules outlive the program.
-/// `named`: of those networks, the ones that the file names, which any route may lead to. The others
-/// are this host's own, and reached by their own routes alone: of an interface that is down there
-/// are none, and a default route would lead its network's traffic out in clear.
+/// `named`: of those networks, the ones that the file names, which any route may lead to. The
+/// others are this host's own, and reached by their own routes alone: of an interface that is down
+/// there are none, and a default route would lead its network's traffic out in clear.
 fn host_rules(prefixes: &[IpPrefix], direct: &[IpPrefix], named: &[IpPrefix]) -> BTreeSet<String> {
     let mut rules = BTreeSet::new();
     for (_, at, table) in prefixes.iter().map(places) {

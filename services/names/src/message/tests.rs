@@ -35,8 +35,9 @@ pub fn answer(query: &[u8], ttl: u32, addresses: u16) -> Vec<u8> {
     (out[2], out[3]) = (0x81, 0x80);
     out[6..8].copy_from_slice(&addresses.to_be_bytes());
     out[11] = 0;
+    let kind = [out[end - 4], out[end - 3]];
     for n in 0..addresses {
-        out.extend([0xc0, 12, 0, 1, 0, 1]);
+        out.extend([0xc0, 12, kind[0], kind[1], 0, 1]);
         out.extend(ttl.to_be_bytes());
         out.extend([0, 4, 10, 9, (n >> 8) as u8, n as u8]);
     }
