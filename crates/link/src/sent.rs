@@ -174,8 +174,8 @@ pub(crate) struct Sent {
     /// The same as told by this path, and by others.
     own_confirmed: Option<u64>,
     confirmed_aside: Option<u64>,
-    /// When packets left of which another path has told, and this one not yet, and which are settled
-    /// since.
+    /// When packets left of which another path has told, and this one not yet, and which are
+    /// settled since.
     told_aside: VecDeque<(u64, Instant)>,
     /// When all was given up that was in flight.
     given_up: Option<Instant>,
@@ -479,8 +479,8 @@ impl Sent {
         Report { progress, told }
     }
 
-    /// A report has come by this path. Reports by a faster one may be ahead of it, and the packet that
-    /// it names be settled; how long this path takes is to be known all the same.
+    /// A report has come by this path. Reports by a faster one may be ahead of it, and the packet
+    /// that it names be settled; how long this path takes is to be known all the same.
     fn on_own_report(&mut self, now: Instant, state: &StateFrame<'_>, rtt: &mut Rtt) {
         self.own_confirmed = self.own_confirmed.max(Some(state.hi));
         while let Some((number, sent)) = self.told_aside.pop_front_if(|it| it.0 <= state.hi) {
