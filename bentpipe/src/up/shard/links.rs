@@ -344,8 +344,8 @@ impl Shard {
         // Where it answers from counts for more than a name.
         let wait = if count == 0 { NAME_RETRY } else { NAME_AGE };
         peer.resolve_at = (!established).then(|| now + wait);
-        let nth =
-            std::mem::replace(&mut peer.answers, if established { 0 } else { peer.answers + 1 });
+        let nth = peer.answers;
+        peer.answers = if established { 0 } else { nth + 1 };
         if established {
             return;
         }
