@@ -154,9 +154,6 @@ impl Row {
     }
 }
 
-/// Packets of which another path has told first that are remembered.
-const MOST_TOLD_ASIDE: usize = 1024;
-
 pub(crate) struct Sent {
     /// The packet number of `packets[0]`: all below is settled.
     base: u64,
@@ -171,12 +168,6 @@ pub(crate) struct Sent {
     news: Vec<Range<u64>>,
     /// The highest number that the peer has told to have received.
     confirmed: Option<u64>,
-    /// The same as told by this path, and by others.
-    own_confirmed: Option<u64>,
-    confirmed_aside: Option<u64>,
-    /// When packets left of which another path has told, and this one not yet, and which are
-    /// settled since.
-    told_aside: VecDeque<(u64, Instant)>,
     /// When all was given up that was in flight.
     given_up: Option<Instant>,
     /// A probe of the path's MTU was given up with the packets around it.
@@ -234,9 +225,6 @@ impl Sent {
             spoken: Numbers::default(),
             news: Vec::new(),
             confirmed: None,
-            own_confirmed: None,
-            confirmed_aside: None,
-            told_aside: VecDeque::new(),
             given_up: None,
             probes_given_up: false,
             scan_from: 0,
@@ -444,28 +432,20 @@ impl Sent {
         {
             self.newest_arrived = Some((state.hi, packet.sent));
         }
-        let is_own_news = !aside && self.own_confirmed.is_none_or(|n| n < state.hi);
-        match aside {
-            true => self.confirmed_aside = self.confirmed_aside.max(Some(state.hi)),
-            false => self.on_own_report(now, state, rtt),
-        }
         let mut told = None;
         if let Some(&packet) = self.packet(state.hi)
-            && (is_news || is_own_news)
+            && is_news
         {
             let since = now.since(packet.sent);
             let sample = since - state.delay.min(since);
             // It cannot have been held for longer than it was away: the clock there leapt, and
             // what is left would pass for the shortest way that there ever was.
             let leapt = state.delay > since + ROUNDING;
-            let is_newest = self.newest_arrived.is_some_and(|(n, _)| n == state.hi);
-            // Reports by a faster path may be ahead of all of this one's, of which the way is to be
-            // known all the same.
-            let is_sample = if is_news { progress && is_newest && !aside } else { is_own_news };
-            if is_sample && !leapt {
+            let is_sample = progress && !leapt && !aside;
+            if is_sample && self.newest_arrived.is_some_and(|(n, _)| n == state.hi) {
                 rtt.on_packet(packet.sent, sample);
             }
-            told = (is_news && !leapt).then_some(Told {
+            told = (!leapt).then_some(Told {
                 number: state.hi,
                 sent: packet.sent,
                 through: packet.through,
@@ -477,21 +457,6 @@ impl Sent {
         }
         self.settle(now, rtt);
         Report { progress, told }
-    }
-
-    /// A report has come by this path. Reports by a faster one may be ahead of it, and the packet
-    /// that it names be settled; how long this path takes is to be known all the same.
-    fn on_own_report(&mut self, now: Instant, state: &StateFrame<'_>, rtt: &mut Rtt) {
-        self.own_confirmed = self.own_confirmed.max(Some(state.hi));
-        while let Some((number, sent)) = self.told_aside.pop_front_if(|it| it.0 <= state.hi) {
-            let since = now.since(sent);
-            if number == state.hi && state.delay <= since + ROUNDING {
-                rtt.on_packet(sent, since - state.delay.min(since));
-            }
-        }
-        if self.told_aside.is_empty() {
-            self.told_aside = VecDeque::new();
-        }
     }
 
     /// Has all of the range arrived, as far as reports tell?
@@ -813,11 +778,6 @@ impl Sent {
                 && !self.spoken.contains(self.base)
             {
                 self.arrived_bytes += u64::from(packet.size);
-            }
-            let number = Some(self.base);
-            if number > self.own_confirmed && number <= self.confirmed_aside {
-                self.told_aside.push_back((self.base, packet.sent));
-                self.told_aside.truncate(MOST_TOLD_ASIDE);
             }
             self.forget_front();
         }

@@ -20,7 +20,7 @@ pub(super) const MAX_REPLIES: usize = 64;
 /// A round trip beside which a wait of two milliseconds is nothing.
 const FAR: Duration = Duration::from_millis(200);
 
-/// So long after its peer has ended the session a node calls that is to keep it.
+/// So long after its peer has ended the session a node calls that is to keep it (L-HS-16).
 const CALL_AGAIN: Duration = Duration::from_secs(5);
 
 impl Endpoint {

@@ -134,7 +134,7 @@ fn a_challenge_is_answered_to_where_it_came_from() {
     assert_eq!(ship.peer_endpoint(shore_id), Some(addr(2).source()), "where it was known to be");
 }
 
-/// L-HS-11: who is behind a NAT is not found by a peer that comes back later.
+/// L-HS-16: who is behind a NAT is not found by a peer that comes back later.
 #[test]
 fn a_peer_that_ended_in_order_is_called_again_by_who_keeps_the_session() {
     for keepalive in [None, Some(Duration::from_secs(25))] {

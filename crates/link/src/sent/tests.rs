@@ -17,28 +17,6 @@ fn a_report_that_came_by_another_path_tells_what_arrived_and_no_round_trip() {
     }
 }
 
-/// Where all reports of a path by another one overtake its own, its round trip is known still.
-#[test]
-fn what_another_path_has_told_already_still_tells_the_round_trip_when_this_one_does() {
-    let at = |ms| Instant::ZERO + Duration::from_millis(ms);
-    // Of the first one nobody tells, or all are settled.
-    for first in [1, 0] {
-        let (mut sent, mut rtt) = (Sent::new(), Rtt::new(Duration::from_secs(9)));
-        (0..5).for_each(|_| _ = sent.push_packet(at(0), true, 100));
-        let mut fates = |_: Fate, _: &SentFrame| {};
-        let mut hear = |ms, hi, aside| {
-            let state = StateFrame::of_one(hi);
-            sent.handle_state(at(ms), &state, aside, &mut rtt, &mut fates);
-            rtt.is_sampled()
-        };
-        for hi in first..5 {
-            assert!(!hear(300 + hi, hi, true));
-        }
-        assert!(hear(600, 3, false), "{first}");
-        assert_eq!(sent.told_aside.len(), 0);
-    }
-}
-
 /// What a path that goes down has under way may have arrived before that.
 #[test]
 fn losses_count_as_ever_once_what_an_outage_took_turns_out_to_have_arrived() {

@@ -20,10 +20,10 @@ const RENEW_AFTER: Duration = Duration::from_secs(2 * 3600);
 const RESPONDER_WAITS: Duration = Duration::from_secs(600);
 /// Age at which a key is erased, used or not.
 const ERASE_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// The same of a pending key, which a first packet is to confirm: all that the initiator sends for
-/// that (L-HS-8) comes within 10 round trips. Who holds such a packet back could end another
-/// session with it later.
-const PENDING: Duration = Duration::from_secs(300);
+/// The same of a pending key of another session than that of the current one, which a first packet
+/// is to confirm: all that the initiator sends for that (L-HS-8) comes within 10 round trips. Who
+/// holds such a packet back could end the session with it later.
+const OTHERS_PENDING: Duration = Duration::from_secs(300);
 /// A pause between two packets of the peer counts as use for so long at most: a line that
 /// was dark wears no key.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -77,6 +77,14 @@ pub(super) struct Pending {
     pub answered: Instant,
     /// The initiation held a cookie of ours, so it is no replay.
     pub proven: bool,
+}
+
+impl Pending {
+    /// When it is over, beside this session's keys.
+    fn lapses(&self, session: Option<SessionId>) -> Instant {
+        let is_others = session.is_some_and(|session| session != self.keys.session);
+        self.keys.born + if is_others { OTHERS_PENDING } else { ERASE_AFTER }
+    }
 }
 
 struct Old {
@@ -269,7 +277,8 @@ impl Keyring {
             return false; // As it is nearly always.
         }
         let current = self.current.take_if(|k| spent(k));
-        let lapsed = |p: &mut Pending| spent(&p.keys) || p.keys.age(now) >= PENDING;
+        let session = self.current.as_ref().map(|k| k.session);
+        let lapsed = |p: &mut Pending| spent(&p.keys) || p.lapses(session) <= now;
         let pending = self.pending.extract_if(.., lapsed).map(|p| p.keys);
         let over = |old: &mut Old| old.expires.is_some_and(|at| at <= now) || spent(&old.keys);
         let old = self.old.extract_if(.., over).map(|o| o.keys);
@@ -287,7 +296,8 @@ impl Keyring {
     /// When the next keys expire.
     pub fn timeout(&self) -> Option<Instant> {
         let expiring = self.old.iter().filter_map(|o| o.expires);
-        let pending = self.pending.iter().map(|p| p.keys.born + PENDING);
+        let session = self.current.as_ref().map(|k| k.session);
+        let pending = self.pending.iter().map(|p| p.lapses(session));
         let all = self.current.iter().chain(self.old.iter().map(|o| &o.keys));
         expiring.chain(pending).chain(all.map(|k| k.born + ERASE_AFTER)).min()
     }

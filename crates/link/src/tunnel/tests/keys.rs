@@ -116,7 +116,7 @@ fn darkness_wears_no_key_and_a_day_ends_it() {
 
 /// An answered initiation that nothing confirms leaves no key for ever.
 #[test]
-fn pending_keys_are_erased_after_five_minutes() {
+fn pending_keys_are_erased_after_a_day() {
     let mut w = World::new();
     w.a.tunnel.connect(w.now);
     w.drain();
@@ -124,13 +124,31 @@ fn pending_keys_are_erased_after_five_minutes() {
     w.deliver(&initiation);
     w.net.clear();
     assert_eq!(w.b.indices.len(), 1);
-    w.pass(Duration::from_secs(299));
-    w.b.drain(w.now, &mut w.net);
-    assert!(w.b.tunnel.keys.timeout().is_some());
-    w.pass(Duration::from_secs(1));
+    w.pass(HOUR.times(24));
     w.b.drain(w.now, &mut w.net);
     assert!(w.b.tunnel.keys.timeout().is_none());
     assert!(w.b.indices.len() <= 1, "one may be that of an initiation of its own");
+}
+
+/// Who holds back the first packet of a restarted peer cannot end with it what stands hours later.
+#[test]
+fn pending_keys_of_another_session_are_erased_after_five_minutes() {
+    let mut w = World::established();
+    w.assert_talking();
+    w.a.restart(1, 9);
+    w.a.tunnel.connect(w.now);
+    w.drain();
+    let initiation = w.net.pop_front().expect("an initiation");
+    w.deliver(&initiation);
+    w.net.clear();
+    assert_eq!(w.b.indices.len(), 2, "what stands, and what is pending");
+    for (seconds, left) in [(299, 2), (2, 1)] {
+        w.now += Duration::from_secs(seconds);
+        w.b.tunnel.keys.expire(w.now, crate::tunnel::MAX_KEY_LIFETIME);
+        w.b.drain(w.now, &mut w.net);
+        w.net.clear();
+        assert_eq!(w.b.indices.len(), left);
+    }
 }
 
 /// Two machines of one snapshot: neither seals another packet under the keys of both.
