@@ -236,9 +236,13 @@ impl Connections {
         };
         while let Some((to, mark)) = others.addresses.pop_front() {
             let goes = relay.leads_on(now, Caller::Flow(flow), to.ip());
+            let has_its_part = goes == Err(ResetReason::Exhausted);
             match goes.and_then(|()| self.connect(poller, flow, to, others.from, mark)) {
                 Ok(()) => return self.try_others(now, flow, *others),
                 Err(why) => reason = why,
+            }
+            if has_its_part {
+                break; // Nor may it have any other.
             }
         }
         relay.connect_failed(now, flow, reason);
@@ -319,7 +323,10 @@ impl Connections {
         while let Some((at, flow)) = self.attempts.first().copied().filter(|(at, _)| *at <= now) {
             self.attempts.remove(&(at, flow));
             // Where the last one failed the time of this one has just begun.
-            let is_due = |c: &mut Connection| c.others.as_ref().is_some_and(|o| o.0 == at);
+            // What has just come is looked at first.
+            let is_due = |c: &mut Connection| {
+                !c.writable && !c.failed && c.others.as_ref().is_some_and(|o| o.0 == at)
+            };
             if self.get(flow).is_some_and(is_due) {
                 self.next_address(now, poller, flow, relay, ResetReason::TimedOut);
             }

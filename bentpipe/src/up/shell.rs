@@ -33,6 +33,9 @@ pub fn name_of(command: &str) -> String {
     }
     let mut words = command.split_whitespace().skip_while(is_variable);
     let program = words.next().unwrap_or("sh");
+    if program.contains('=') {
+        return "sh …".to_owned();
+    }
     match words.next() {
         Some(_) => format!("{program} …"),
         None => program.to_owned(),
@@ -136,6 +139,7 @@ mod tests {
         assert_eq!(name_of("KEY=SECRET /usr/bin/rate"), "/usr/bin/rate");
         assert_eq!(name_of("KEY=SECRET"), "sh");
         assert_eq!(name_of("KEY='MY SECRET' snmpget"), "sh …");
+        assert_eq!(name_of("(KEY=SECRET snmpget)"), "sh …");
     }
 
     #[test]

@@ -253,6 +253,8 @@ pub struct Tunnel {
     response_mac1: Option<(u32, [u8; 16])>,
     recent: VecDeque<[u8; 16]>,
     outbox: VecDeque<(Remote, Message)>,
+    /// The peer ended the session in order, and is called only to learn that it is back.
+    calls_back: bool,
     /// A cookie reply that waits for the same. It pushes no response out: who sends old initiations
     /// would keep a fresh one from being answered.
     cookie_reply: Option<(Remote, Message)>,
@@ -301,6 +303,7 @@ impl Tunnel {
             response_mac1: None,
             recent: VecDeque::new(),
             outbox: VecDeque::new(),
+            calls_back: false,
             cookie_reply: None,
             established: None,
             moved: VecDeque::new(),
@@ -316,9 +319,17 @@ impl Tunnel {
 
     // ---- what the owner tells ----
 
-    /// Is a handshake tried, or will one be at the next moment that allows it?
+    /// Is a handshake tried, or will one be at the next moment that allows it? Not where the peer
+    /// has left in order and nothing waits for it.
     pub fn is_calling(&self) -> bool {
-        self.start.is_some() || self.wanted.is_some() || self.attempt.is_some()
+        let calls = self.start.is_some() || self.attempt.is_some();
+        self.wanted.is_some() || calls && !self.calls_back
+    }
+
+    /// The peer, which has ended the session, is called from then on as by [`Tunnel::connect`].
+    pub fn call_back(&mut self, at: Instant) {
+        self.calls_back = true;
+        self.connect(at);
     }
 
     /// Initiates once the endpoint is known, and again with growing pauses (up to five
@@ -452,6 +463,7 @@ impl Tunnel {
         self.established = None;
         self.renew = None;
         self.owes_packet = false;
+        self.calls_back = false;
     }
 
     /// Erases what is sealed under, at once: another machine may have the same keys and

@@ -77,6 +77,9 @@ impl Shard {
             && let Some((to, mark)) = marked.pop_front()
         {
             let goes = self.relay.leads_on(now, Caller::Flow(flow), to.ip());
+            if goes == Err(ResetReason::Exhausted) {
+                return goes; // Nor may the peer have any other.
+            }
             outcome =
                 goes.and_then(|()| self.connections.connect(&self.poller, flow, to, from, mark));
         }

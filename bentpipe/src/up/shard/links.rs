@@ -345,12 +345,14 @@ impl Shard {
         let wait = if count == 0 { NAME_RETRY } else { NAME_AGE };
         peer.resolve_at = (!established).then(|| now + wait);
         let nth = peer.answers;
-        peer.answers = if established { 0 } else { nth + 1 };
+        peer.answers = if established { 0 } else { nth + usize::from(count > 0) };
         if established {
             return;
         }
-        // Of several addresses the next is tried each time.
-        match fitting().nth(nth % count.max(1)) {
+        // Of several addresses the next is tried each time. Where it was comes first.
+        let at = self.relay.endpoint.peer_endpoint(id);
+        let first = fitting().position(|to| Some(to) == at && nth == 0);
+        match fitting().nth(first.unwrap_or(nth % count.max(1))) {
             Some(address) => {
                 self.relay.endpoint.set_endpoint(now, id, address);
                 crate::log!(Debug, "the endpoint's name was resolved", peer = name);

@@ -153,7 +153,7 @@ impl Endpoint {
                 peer.tunnel.forget();
                 // Where this node is behind a NAT the peer may not find the way when it is back.
                 if peer.session.keeps_alive() {
-                    peer.tunnel.connect(now + CALL_AGAIN);
+                    peer.tunnel.call_back(now + CALL_AGAIN);
                 }
             }
             self.events.push_back(EndpointEvent::Link(id, LinkEvent::Closed));

@@ -156,6 +156,7 @@ fn a_peer_that_ended_in_order_is_called_again_by_who_keeps_the_session() {
             now += Duration::from_millis(50);
         }
         assert!(!ship.is_established(shore_id), "it has heard");
+        assert!(!ship.is_calling(shore_id), "the peer has left in order");
         let mut calls = 0;
         for _ in 0..600 {
             now += Duration::from_secs(1);

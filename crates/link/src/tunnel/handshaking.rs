@@ -241,7 +241,7 @@ impl Tunnel {
         }
         self.keys.install(keys);
         self.cancel_attempt();
-        self.start = None;
+        (self.start, self.calls_back) = (None, false);
         self.turn = None;
         // What changed since this handshake began the next tells.
         self.renew = (own != self.config.params).then_some(now);
