@@ -206,7 +206,7 @@ impl Session {
             }
             None => {
                 let stream = Stream { host, class, chosen_by, opened: true, ..Stream::default() };
-                let Some(id) = self.open_stream(stream) else { return None };
+                let id = self.open_stream(stream)?;
                 self.schedule.hosts.hold_again(host);
                 self.make_lane(id, Carries::Packets);
                 id
