@@ -95,6 +95,9 @@ pub struct Label {
     pub chosen_by: ChosenBy,
     /// The LAN host that it comes from or goes to; `None`: this node.
     pub host: Option<IpAddr>,
+    /// Who sends it, where nothing ever came from that host: it may be anybody's invention, and
+    /// goes first only as far as the sender may.
+    pub sender: Option<IpAddr>,
     /// Equal for packets of one flow and hardly ever for those of others.
     pub flow: u32,
     /// What happens when it is lost.

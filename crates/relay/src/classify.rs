@@ -127,7 +127,8 @@ pub fn label(
         true if payload => Compress::All,
         true => Compress::Headers,
     };
-    Label { class, chosen_by, host: Some(host), flow: flow(packet, &facts), carry, compress }
+    let (host, flow) = (Some(host), flow(packet, &facts));
+    Label { class, chosen_by, host, sender: None, flow, carry, compress }
 }
 
 /// Tells flows apart (FNV-1a with 32 bits).

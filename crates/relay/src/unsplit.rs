@@ -71,11 +71,10 @@ impl Relay {
         }
         // Behind a default route is the Internet: then the LAN is on our side.
         let host = if route == 0 { p.source } else { p.destination };
-        // One that never said anything may be anybody's invention: then its packets are their
-        // sender's, who has one part of the link however many he makes up.
-        let is_known = route == 0 || self.accounts.has_heard(peer, host);
-        let bears = if is_known { host } else { p.source };
-        let mut label = policy.label(&p, packet, bears);
+        let mut label = policy.label(&p, packet, host);
+        if route > 0 && !self.accounts.has_heard(peer, host) {
+            label.sender = Some(p.source);
+        }
         if label.class == ClassId::NORMAL {
             (label.class, label.chosen_by) = (otherwise, ChosenBy::Operator);
         }

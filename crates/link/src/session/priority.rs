@@ -111,7 +111,15 @@ impl Session {
             return class;
         }
         let rate = self.paths.active().pacer.rate();
-        let keeps_to_its_part = self.schedule.stays_quick(now, rate, host);
+        let sender = label.sender.map(|sender| self.schedule.hold_host(Some(sender)));
+        let keeps = |host| self.schedule.stays_quick(now, rate, host);
+        let keeps_to_its_part = [Some(host), sender].into_iter().flatten().all(keeps);
+        if let Some(sender) = sender {
+            if keeps_to_its_part {
+                self.schedule.hosts.on_sent(sender, len as u64, true);
+            }
+            self.schedule.hosts.release(sender);
+        }
         if is_claimed {
             return if keeps_to_its_part { class } else { ClassId::NORMAL };
         }
