@@ -157,6 +157,30 @@ fn a_stream_of_packets_that_nobody_uses_any_more_is_the_next_hosts() {
     assert_eq!(got, 3 * 65);
 }
 
+/// Hosts that never said anything may be made up: all of them go first as far as one sender may.
+#[test]
+fn packets_to_ever_new_hosts_go_first_as_far_as_their_sender_may() {
+    let mut w = World::new(49, CLEAN, config());
+    let mut first = |sender: Option<[u8; 4]>, from: u32| {
+        let side = &mut w.sides[0];
+        let classes = (from..from + 200).map(|n| {
+            let host = Some(IpAddr::from((0x0a02_0000 + n).to_be_bytes()));
+            let label =
+                Label { host, sender: sender.map(IpAddr::from), flow: n, ..Label::default() };
+            let id = side.schedule.hold_host(host);
+            let class = side.datagram_class(w.now, 1000, &label, id);
+            side.schedule.hosts.release(id);
+            class
+        });
+        classes.filter(|class| *class == ClassId::INTERACTIVE).count()
+    };
+    assert_eq!(first(None, 0), 200, "those who are known are hosts each");
+    let one = first(Some([203, 0, 113, 9]), 1_000);
+    assert!((60..=66).contains(&one), "{one}");
+    assert_eq!(first(Some([203, 0, 113, 9]), 2_000), 0, "it has had its part");
+    assert!((60..=66).contains(&first(Some([203, 0, 113, 8]), 3_000)), "and another has his");
+}
+
 /// Streams that nobody reads take a half of the memory at most, and no packet's place.
 #[test]
 fn ordered_packets_leave_where_others_bytes_fill_the_memory() {
