@@ -322,8 +322,8 @@ impl Connections {
         self.lingering.handle_timeout(now);
         while let Some((at, flow)) = self.attempts.first().copied().filter(|(at, _)| *at <= now) {
             self.attempts.remove(&(at, flow));
-            // Where the last one failed the time of this one has just begun.
-            // What has just come is looked at first.
+            // Where the last one failed the time of this one has just begun, and what has just come
+            // is looked at first.
             let is_due = |c: &mut Connection| {
                 !c.writable && !c.failed && c.others.as_ref().is_some_and(|o| o.0 == at)
             };

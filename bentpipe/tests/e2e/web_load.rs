@@ -253,7 +253,7 @@ fn thousands_of_slow_clients_keep_nobody_from_being_served() {
 }
 
 #[test]
-fn two_thousand_exchanges_at_once_fit_into_half_of_a_services_memory_at_each_end() {
+fn two_thousand_exchanges_at_once_fit_into_200_mb_at_each_end() {
     if !root_alone() {
         return;
     }
@@ -296,8 +296,7 @@ fn two_thousand_exchanges_at_once_fit_into_half_of_a_services_memory_at_each_end
     assert_eq!(server.heads().len(), AT_ONCE);
     wait_for_count(&world.a, "connections", AT_ONCE as u64);
     let most = *[waiting, unread, after].as_flattened().iter().max().expect("some");
-    // Up to 52 kB of an answer wait at the hub: what is read, the next piece, and what is sent.
-    assert!(most <= 256, "{waiting:?} {unread:?} {after:?}");
+    assert!(most <= 200, "{waiting:?} {unread:?} {after:?}");
 }
 
 #[test]

@@ -253,11 +253,11 @@ pub struct Tunnel {
     response_mac1: Option<(u32, [u8; 16])>,
     recent: VecDeque<[u8; 16]>,
     outbox: VecDeque<(Remote, Message)>,
-    /// The peer ended the session in order, and is called only to learn that it is back.
-    calls_back: bool,
     /// A cookie reply that waits for the same. It pushes no response out: who sends old initiations
     /// would keep a fresh one from being answered.
     cookie_reply: Option<(Remote, Message)>,
+    /// The peer ended the session in order, and is called only to learn that it is back.
+    calls_back: bool,
     established: Option<Event>,
     moved: VecDeque<(PathId, Remote)>,
 }
@@ -303,8 +303,8 @@ impl Tunnel {
             response_mac1: None,
             recent: VecDeque::new(),
             outbox: VecDeque::new(),
-            calls_back: false,
             cookie_reply: None,
+            calls_back: false,
             established: None,
             moved: VecDeque::new(),
             config,

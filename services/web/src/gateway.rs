@@ -29,10 +29,10 @@ const MAX_OPEN: usize = 1024;
 /// at most: a page may name servers that never answer.
 const AHEAD: usize = 2;
 
-/// The same of names that are looked up, for a peer and in all.
-/// A host may have as many as the gateway does of its peer's at once: its slow names are waited for
-/// by itself.
+/// Names that are looked up at once for a host: as many as the gateway does for a peer, so that a
+/// host waits for its own slow names.
 const LOOK_UPS_OF_HOST: usize = 2;
+/// The same for a peer and in all.
 const LOOK_UPS_OF_PEER: usize = 8;
 const MAX_LOOK_UPS: usize = 16;
 

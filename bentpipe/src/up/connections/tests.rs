@@ -406,16 +406,21 @@ fn asked() -> (Bench, FlowId) {
 #[test]
 fn a_server_is_tried_at_each_of_its_addresses() {
     let (mut bench, flow) = asked();
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let socket = || {
+        let all = (socket2::Domain::IPV4, socket2::Type::STREAM);
+        let socket = socket2::Socket::new(all.0, all.1, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        (socket, address)
+    };
+    // Nobody listens there, and nobody else may.
+    let (_held, closed) = socket();
     // Its queue is full: what comes is not answered.
-    let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let (silent, quiet) = socket();
     silent.listen(0).unwrap();
-    let quiet = silent.local_addr().unwrap().as_socket().unwrap();
     let _filling: Vec<_> = (0..8)
         .map(|_| {
-            let client = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-            let client = client.unwrap();
+            let (client, _) = socket();
             client.set_nonblocking(true).unwrap();
             let _ = client.connect(&quiet.into());
             client

@@ -199,9 +199,9 @@ impl Session {
         let id = match taken_over {
             Some(id) => {
                 self.schedule.hosts.hold_again(host);
-                let before =
-                    self.streams.get_mut(&id).map(|s| std::mem::replace(&mut s.host, host));
-                before.into_iter().for_each(|before| self.schedule.hosts.release(before));
+                if let Some(s) = self.streams.get_mut(&id) {
+                    self.schedule.hosts.release(std::mem::replace(&mut s.host, host));
+                }
                 id
             }
             None => {

@@ -247,24 +247,30 @@ fn what_waits_is_not_walked_for_each_that_comes() {
     assert_eq!(held.count, 4_000 - due.len());
 }
 
+impl Peer {
+    /// A connection to a name of its own, which leads there. May it?
+    fn opens_name(&mut self, name: u32, to: u32) -> (Caller, bool) {
+        let kind = Policy::default().kind(&origin(5, 1, 80), false);
+        let stream = link::wire::StreamId(0);
+        let flow = Flow { peer: PEER, session: 0, stream, kind, moved: self.now, to: None };
+        let target = Target::Name(format!("n{name}.example"), 80);
+        let caller = Caller::Flow(self.flows.insert(flow, target.clone()));
+        let begins = self.connects.begin(self.now, (PEER, DEFAULT), caller, &target, kind.host);
+        let leads = begins && self.connects.leads_to(self.now, DEFAULT, caller, address(to));
+        (caller, leads)
+    }
+}
+
 /// A zone may have as many names as it likes for one victim.
 #[test]
 fn names_count_by_the_address_that_they_lead_to() {
     let mut p = Peer::new();
-    let mut connects = 0;
+    let mut connects = 0u32;
     for n in 0..20_000u32 {
         p.now += Duration::from_micros(100);
-        let kind = Policy::default().kind(&origin(5, 1, 80), false);
-        let stream = link::wire::StreamId(0);
-        let flow = Flow { peer: PEER, session: 0, stream, kind, moved: p.now, to: None };
-        let target = Target::Name(format!("n{n}.example"), 80);
-        let flow = p.flows.insert(flow, target.clone());
-        if p.connects.begin(p.now, (PEER, DEFAULT), Caller::Flow(flow), &target, kind.host)
-            && p.connects.leads_to(p.now, DEFAULT, Caller::Flow(flow), address(1))
-        {
-            connects += 1;
-        }
-        p.connects.end(Caller::Flow(flow), false);
+        let (caller, leads) = p.opens_name(n, 1);
+        connects += u32::from(leads);
+        p.connects.end(caller, false);
     }
     println!("{connects} connects to one address by 20000 names");
     assert!(connects <= 2_400, "{connects}");
@@ -278,18 +284,12 @@ fn addresses_of_a_name_that_do_not_answer_count_each_as_one() {
     let mut tried = 0;
     for n in 0..20_000u32 {
         p.now += Duration::from_micros(100);
-        let kind = Policy::default().kind(&origin(5, 1, 80), false);
-        let stream = link::wire::StreamId(0);
-        let flow = Flow { peer: PEER, session: 0, stream, kind, moved: p.now, to: None };
-        let target = Target::Name(format!("n{n}.example"), 80);
-        let flow = Caller::Flow(p.flows.insert(flow, target.clone()));
-        if p.connects.begin(p.now, (PEER, DEFAULT), flow, &target, kind.host)
-            && p.connects.leads_to(p.now, DEFAULT, flow, address(2 * n))
-        {
+        let (caller, leads) = p.opens_name(n, 2 * n);
+        if leads {
             tried += 1;
-            p.connects.leads_on(p.now, DEFAULT, flow, address(2 * n + 1));
+            p.connects.leads_on(p.now, DEFAULT, caller, address(2 * n + 1));
         }
-        p.connects.end(flow, true);
+        p.connects.end(caller, true);
     }
     println!("{tried} addresses did not answer");
     assert!((1_000..5_000).contains(&tried), "{tried}");

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use link::PeerConfig;
 use link::keys::{PresharedKey, PrivateKey};
-use link::session::{Facts, Families, LinkConfig};
+use link::session::{ClassId, Facts, Families, LinkConfig};
 use link::wire::{Origin, Target};
 use units::{Duration, Instant, IpPrefix, internet_sum};
 
@@ -528,22 +528,34 @@ fn quic_is_refused_where_the_file_says_so_and_nothing_else_on_its_port_is() {
     assert_eq!(gateways.sides[0].stats().quic_refused, 2);
 }
 
-/// Behind a prefix hosts are told apart by where packets go, and where may be made up.
+/// Behind a prefix hosts are told apart by where packets go, and where may be made up. What does
+/// not go first leaves before the last of a sender's packets to the unknown, and behind those to
+/// hosts that are known.
 #[test]
-fn what_goes_to_a_host_that_never_said_anything_is_its_senders() {
-    let mut g = pair(|policy| {
-        policy.allow = ["10.2.0.0/24", "fd02::/64"].map(|p| p.parse().unwrap()).to_vec();
-    });
-    for [ship, server] in HOSTS {
-        let [unknown, known] = [true, false].map(|is_first| {
-            let packet = udp(server, ship, [53, 40_000], 30);
-            let told = g.sides[1].accounts.has_heard(PEER, ship.parse().unwrap());
-            assert_eq!(g.sends(1, &packet), [packet]);
-            let answer = udp(ship, server, [40_000, 53], 30);
-            assert_eq!(g.sends(0, &answer), [answer], "{is_first}");
-            told
+fn packets_to_hosts_that_never_said_anything_go_first_as_far_as_their_sender_may() {
+    const MANY: u32 = 70;
+    for known in [false, true] {
+        let thin = LinkConfig { send_rate: units::BitRate::from_mbps(4), ..link() };
+        let mut g = pair_over([link(), thin], |policy| {
+            policy.allow = ["10.2.0.0/24", "fd02::/64"].map(|p| p.parse().unwrap()).to_vec();
         });
-        assert!(!unknown && known);
+        let host = |n: u32| format!("fd02::1:{n:x}");
+        for n in (0..MANY).filter(|_| known) {
+            let asked = udp(&host(n), "2001:db8::9", [1, 1], 10);
+            assert_eq!(g.sends(0, &asked), [asked]);
+        }
+        for n in 0..MANY {
+            let mut packet = udp("2001:db8::9", &host(n), [1, 1], 1_400);
+            assert_eq!(g.sides[1].handle_tun(g.now, &mut packet, false), Verdict::Sent);
+        }
+        let mut bulk = udp("203.0.113.9", "10.2.0.51", [2, 2], 72);
+        let verdict = g.sides[1].handle_tun_in(g.now, &mut bulk, false, ClassId::BULK);
+        assert_eq!(verdict, Verdict::Sent);
+        g.pass(Duration::from_secs(2));
+        let arrived = g.arrived(0);
+        let at = arrived.iter().position(|packet| packet[0] >> 4 == 4).expect("it arrives");
+        println!("known: {known}; place {at} of {}", arrived.len());
+        assert_eq!(at as u32 == MANY, known, "place {at} of {}", arrived.len());
     }
 }
 
