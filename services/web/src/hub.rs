@@ -400,7 +400,8 @@ async fn speak(
     socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
     may_stand: oneshot::Receiver<Infallible>,
 ) -> Result<Sender, String> {
-    let connection = Builder::new().read_buf_exact_size(Some(BUFFER)).handshake(TokioIo::new(socket));
+    let connection =
+        Builder::new().read_buf_exact_size(Some(BUFFER)).handshake(TokioIo::new(socket));
     let (sender, connection) = connection.await.map_err(|why| why.to_string())?;
     // Why it ends, whoever waits for an answer hears.
     // That it may stand no more is looked at first: else what waits would still be asked.
