@@ -93,7 +93,7 @@ impl Driver {
         Config {
             node: self.config.node.clone(),
             peers: own.collect(),
-            split: Vec::new(),
+            split: self.config.split.clone(),
             elsewhere: others.flat_map(|p| p.config.routes.iter().copied()).collect(),
             warnings: Vec::new(),
         }

@@ -36,7 +36,7 @@ use link::endpoint::Endpoint;
 use link::keys::PublicKey;
 use os::OsError;
 use os::copies::CopyWatch;
-use os::intercept::Marks;
+use os::intercept::{self, InterceptConfig, Marks};
 use os::links::LinkWatch;
 use os::poll::{Clock, Events, Interest, Poller};
 use os::tcp::TcpOptions;
@@ -47,6 +47,7 @@ use units::{Duration, Instant};
 use super::carrier::Carrier;
 use super::chunks::{ChunkPlace, ChunkStores};
 use super::connections::Connections;
+use super::interception::{intercept_config, past_the_tunnel};
 use super::meter::Sampling;
 use super::modem_rate::Modems;
 use super::names::Names;
@@ -220,9 +221,16 @@ impl Shard {
         let networks = os::addresses::networks()?;
         let lans = networks.iter().filter(|(device, _)| node.lan.contains(device));
         let lans = lans.map(|(_, network)| *network).collect();
-        let others = networks.iter().filter(|(device, _)| Some(device) != node.tun.as_ref());
-        let others = others.map(|(_, network)| *network).chain(node.direct.iter().copied());
-        self.relay.set_networks(lans, others.collect());
+        // As the rules have it; who looks has no tunnel's name where nothing is split.
+        let base = InterceptConfig {
+            lan: node.lan.clone(),
+            direct: past_the_tunnel(&self.config),
+            own: node.own,
+            ..InterceptConfig::new(node.tun.as_deref().unwrap_or_default(), 0)
+        };
+        let peers = self.config.peers.iter().map(AsRef::as_ref);
+        let direct = intercept::bypassing(&intercept_config(peers, base), &networks);
+        self.relay.set_networks(lans, direct);
         Ok(())
     }
 

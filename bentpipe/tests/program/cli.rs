@@ -144,6 +144,29 @@ fn check_refuses_a_wrong_file_with_place_and_suggestion() {
 }
 
 #[test]
+fn errors_are_lines_of_the_log_where_json_is_asked_for() {
+    let dir = Dir::new("json-errors");
+    let socket = dir.0.join("nobody.sock").display().to_string();
+    let lines = |output: &std::process::Output| -> Vec<Value> {
+        err(output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let output = bentpipe(&["--json", "status", "--socket", &socket]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = lines(&output);
+    assert_eq!(told[0]["level"], "error");
+    assert!(told[0]["message"].as_str().unwrap().contains(&socket), "{told:?}");
+
+    let (private, _) = key_lines();
+    let file = dir.file("w.toml", &format!("[node]\n{private}\nlsiten = \"0.0.0.0:1\"\n"), 0o600);
+    let output = bentpipe(&["--json", "up", &file]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = lines(&output);
+    let at = told.iter().find(|line| line["line"] == "3").expect("the place");
+    assert_eq!((&at["file"], &at["column"]), (&file.into(), &"1".into()), "{told:?}");
+    assert_eq!(at["help"], "did you mean \"listen\"?");
+}
+
+#[test]
 fn key_files_that_others_can_read_are_refused_with_the_command_that_mends_it() {
     let dir = Dir::new("keyfile");
     let (private, _) = key_lines();

@@ -9,10 +9,13 @@ pub mod human;
 pub mod logging;
 pub mod manual;
 
+use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic as _};
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic as _, Severity, SourceCode,
+};
 use serde::Serialize;
 
 use logging::Level;
@@ -39,8 +42,11 @@ impl Global {
 }
 
 /// Shows an error or a warning of `program` on standard error: one sentence and what to do,
-/// or the place in a file.
+/// or the place in a file. With `--json` they are lines as those of the log.
 pub fn show(program: &str, diagnostic: &dyn Diagnostic) {
+    if logging::is_json() {
+        return log_all(diagnostic, None);
+    }
     let mut text = String::new();
     let has_places = diagnostic.source_code().is_some() || diagnostic.related().is_some();
     // What stands for one problem alone says it twice.
@@ -66,6 +72,38 @@ pub fn show(program: &str, diagnostic: &dyn Diagnostic) {
         }
     }
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// The diagnostic and all that it consists of, each as a line of the log; `file`: of whoever it is
+/// a part.
+fn log_all(diagnostic: &dyn Diagnostic, file: Option<&dyn SourceCode>) {
+    let file = diagnostic.source_code().or(file);
+    let level = match diagnostic.severity() {
+        Some(Severity::Warning) => Level::Warn,
+        Some(Severity::Advice) => Level::Info,
+        _ => Level::Error,
+    };
+    let causes = std::iter::successors(diagnostic.source(), |e| e.source());
+    let because = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    let help = diagnostic.help().map(|help| help.to_string());
+    let place = diagnostic.labels().and_then(|mut labels| labels.next());
+    let place = file.zip(place).and_then(|(file, at)| file.read_span(at.inner(), 0, 0).ok());
+    let (line, column) = place.as_ref().map_or((0, 0), |at| (at.line() + 1, at.column() + 1));
+    let name = place.as_ref().and_then(|at| at.name()).unwrap_or_default();
+    let mut fields: Vec<(&str, &dyn Display)> = Vec::new();
+    if !because.is_empty() {
+        fields.push(("because", &because));
+    }
+    if let Some(help) = &help {
+        fields.push(("help", help));
+    }
+    if place.is_some() {
+        fields.extend([("file", &name as _), ("line", &line as _), ("column", &column as _)]);
+    }
+    logging::emit(level, &diagnostic.to_string(), &fields);
+    for part in diagnostic.related().into_iter().flatten() {
+        log_all(part, file);
+    }
 }
 
 fn report_handler() -> GraphicalReportHandler {

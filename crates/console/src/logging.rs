@@ -70,6 +70,11 @@ pub fn init(level: Level, json: bool) {
     JSON.store(json, Ordering::Relaxed);
 }
 
+/// Are lines JSON?
+pub fn is_json() -> bool {
+    JSON.load(Ordering::Relaxed)
+}
+
 /// Sets what is shown from now on.
 pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);

@@ -101,7 +101,7 @@ use watch::Watch;
 
 pub use config::{InterceptConfig, Marks, OnFailure};
 pub use one_sided::{LEG, OneSided, OneSidedConfig, OneSidedLink};
-pub use routes::{Blocked, Ended, blocked, sweep};
+pub use routes::{Blocked, Ended, blocked, bypassing, sweep};
 
 /// Interception in force. Dropping it leaves things as a crash would (see
 /// [`OnFailure`]); [`Intercept::remove`] takes everything away.

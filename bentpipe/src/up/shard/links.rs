@@ -21,6 +21,8 @@ use crate::up::peers;
 const NAME_RETRY: Duration = Duration::from_secs(10);
 /// So is one whose address does not answer.
 const NAME_AGE: Duration = Duration::from_secs(60);
+/// So long the first time at each of several addresses: three handshakes.
+const NAME_TURN: Duration = Duration::from_secs(15);
 /// Addresses of a server's name that are tried.
 const TRIED: usize = 4;
 
@@ -342,9 +344,13 @@ impl Shard {
         let established = self.relay.endpoint.is_established(id)
             && self.relay.endpoint.health(id) == PathHealth::Alive;
         // Where it answers from counts for more than a name.
-        let wait = if count == 0 { NAME_RETRY } else { NAME_AGE };
-        peer.resolve_at = (!established).then(|| now + wait);
         let nth = peer.answers;
+        let wait = match count {
+            0 => NAME_RETRY,
+            2.. if nth < count => NAME_TURN,
+            _ => NAME_AGE,
+        };
+        peer.resolve_at = (!established).then(|| now + wait);
         peer.answers = if established { 0 } else { nth + usize::from(count > 0) };
         if established {
             return;

@@ -115,6 +115,7 @@ impl Shard {
     pub fn set_config(&mut self, config: Config) {
         self.relay.set_elsewhere(config.elsewhere.iter().copied());
         self.config = config;
+        let _ = self.read_own_addresses(); // Else what was read before stands.
     }
 
     /// Goes over to another configuration, of a node with so many peers in all. `stored`:

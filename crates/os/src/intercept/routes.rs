@@ -263,7 +263,7 @@ fn refusal_rules(config: &InterceptConfig, blocked: &[IpPrefix]) -> BTreeSet<Str
 /// may claim any (TunnelCrack, CVE-2023-36672), and a private one not inside what the file says is
 /// a peer's. Where the file names no LAN, and this host's own traffic is not split, other
 /// interfaces may be LANs: a hub's.
-fn bypassing(config: &InterceptConfig, networks: &[(String, IpPrefix)]) -> Vec<IpPrefix> {
+pub fn bypassing(config: &InterceptConfig, networks: &[(String, IpPrefix)]) -> Vec<IpPrefix> {
     let ours = [config.tun.clone(), config.syn_device(), "lo".to_owned()];
     let connected = networks.iter().filter(|(device, network)| {
         let is_lan = config.lan.contains(device);
