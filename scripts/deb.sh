@@ -2,17 +2,22 @@
 # scripts/deb.sh [VERSION]
 #
 # Makes target/debian/bentpipe_VERSION_ARCH.deb of the built program, and beside it its
-# symbols (bentpipe_VERSION_ARCH.debug, for `gdb -s`). VERSION is that of Cargo.toml
-# unless given; OUT is another directory.
+# symbols (bentpipe_VERSION_ARCH.debug, for `gdb -s`). VERSION is that of Cargo.toml with the
+# last commit's time and name, so that each is newer than the one before, unless given: then
+# packages of other versions stay beside it. OUT is another directory.
 set -eu
 cd "$(dirname "$0")/.."
 
-version=${1:-$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)}
+version=${1:-$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)$(
+    git log -1 --format=+git%ct.%h 2>/dev/null || true
+)}
 arch=$(dpkg --print-architecture)
 program=${PROGRAM:-target/release/bentpipe}
 out=${OUT:-target/debian}
 name=bentpipe_${version}_$arch
 mkdir -p "$out"
+# The README's line installs the only one that lies there.
+[ $# -gt 0 ] || rm -f "$out"/bentpipe_*_"$arch".deb "$out"/bentpipe_*_"$arch".debug
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"

@@ -122,6 +122,10 @@ fn explained(e: &io::Error, socket: &Path, patience: Duration) -> miette::Report
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             miette!("the gateway behind {name} has not answered for {patience}")
         }
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => miette!(
+            help = "`bentpipe status` says whether it runs again, its log why it ended",
+            "the gateway behind {name} ended before it had answered"
+        ),
         _ => miette!("cannot ask the gateway behind {name}: {e}"),
     }
 }

@@ -147,7 +147,9 @@ pub fn run(args: &Args, global: &Global) -> miette::Result<ExitCode> {
                 .into_diagnostic()
                 .wrap_err_with(|| format!("cannot read the ledger {}", path.display()))?,
         };
-        let books = Books::replay(&bytes).books;
+        let replay = Books::replay(&bytes);
+        ledger::warn_of_damage(&path, replay.damaged);
+        let books = replay.books;
         let lines = books.query(&query);
         let spending = match args.by {
             By::Host => spending(line, &books),

@@ -334,7 +334,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-fn warn_of_damage(path: &Path, lines: usize) {
+/// Sums are short by what such lines tell.
+pub fn warn_of_damage(path: &Path, lines: usize) {
     if lines > 0 {
         let file = path.display();
         crate::log!(Warn, "damaged lines of the books were left out", file = file, lines = lines);

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use console::Global;
 use dial::rules::KNOWN_NOISE;
 use miette::miette;
+use serde_json::json;
 use units::Duration;
 
 use crate::admin::{self, Answer, LineCommand, Request};
@@ -73,6 +74,10 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     }
     let socket = args.socket.unwrap_or_else(admin::default_socket);
     let command = match args.what {
+        What::Noise if global.json => {
+            return console::print_json(&json!({ "noise": KNOWN_NOISE }))
+                .map(|()| ExitCode::SUCCESS);
+        }
         What::Noise => return console::print(KNOWN_NOISE).map(|()| ExitCode::SUCCESS),
         What::Why => return why(&socket, &args.peer, args.line.as_deref(), global),
         What::Up => LineCommand::Up,

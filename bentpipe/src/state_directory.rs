@@ -80,6 +80,8 @@ fn give(parent: &Path, dir: &Path, (uid, gid): (u32, u32), ours: &str) -> io::Re
     // It is not his while things are moved: root may lack the right to write in it, and he may not
     // change what root is about to touch.
     lchown(dir, Some(own.uid()), Some(own.gid()))?;
+    // Nor by a mode that he has given it.
+    fs::set_permissions(dir, Permissions::from_mode(0o700))?;
     let moved = move_into(parent, dir, (uid, gid), ours);
     moved.and(lchown(dir, Some(uid), Some(gid)))
 }

@@ -65,10 +65,21 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         Rows::Peer => By::Peer,
         Rows::Day => By::Day,
     };
+    let of = args.peer.clone();
     let request = Request::Usage { by, peer: args.peer, from: args.from, to: args.to };
     let Answer::Usage(report) = admin::request(&socket, &request, PATIENCE)? else {
         return Err(miette!("the gateway gave another answer: it is of another version"));
     };
+    // Peers of earlier times have theirs.
+    if let Some(peer) = of.filter(|_| report.total == UsageBytes::default()) {
+        let status = admin::status(&socket)?;
+        if !status.links.iter().any(|link| link.peer == peer) {
+            return Err(miette!(
+                help = "`bentpipe status` names the peers",
+                "there is no peer \"{peer}\", and nothing is kept of one"
+            ));
+        }
+    }
     if !report.unread.is_empty() && !global.json {
         let days = report.unread.join(", ");
         crate::log!(Warn, "files of days cannot be read and are not counted", days = days);

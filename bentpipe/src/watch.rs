@@ -1,5 +1,6 @@
 //! `bentpipe watch`: what happens at the running gateway, as it happens.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,7 +45,10 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
     let request = Request::Watch { peer: args.peer, flows: !args.no_flows };
     let mut watcher = admin::watch(&socket, &request, PATIENCE)?;
     loop {
-        let notice = watcher.next_notice().map_err(|e| miette::miette!("the gateway: {e}"))?;
+        let notice = match watcher.next_notice() {
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => None,
+            told => told.map_err(|e| miette::miette!("the gateway: {e}"))?,
+        };
         let Some(notice) = notice else {
             if !global.json {
                 print("the gateway has ended\n")?;

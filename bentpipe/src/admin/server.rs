@@ -26,6 +26,8 @@ const MAX_WATCHERS: usize = 8;
 const MAX_REQUEST: usize = 4096;
 /// A client that has not finished by then is dropped.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Another gateway that runs has taken whoever asks by then, into its queue at least.
+const TAKEN_IN: Duration = Duration::from_secs(1);
 /// How long it rests where no client can be accepted.
 const REST: Duration = Duration::from_millis(100);
 /// Bytes that wait for a watcher, beside its snapshot, before it is dropped.
@@ -553,11 +555,13 @@ fn make_way(path: &Path) -> Result<(), AdminError> {
     if !about.file_type().is_socket() {
         return Err(AdminError::NotASocket(path.to_owned()));
     }
-    match UnixStream::connect(path) {
+    match control::client::connect(path, TAKEN_IN) {
         Ok(_) => Err(AdminError::InUse(path.to_owned())),
         Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(|e| AdminError::Io(path.to_owned(), e))
         }
+        // It hangs, and its queue is full.
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Err(AdminError::InUse(path.to_owned())),
         Err(e) => Err(AdminError::Io(path.to_owned(), e)),
     }
 }

@@ -1,8 +1,9 @@
 //! What was there before: written first, put back from the file.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use miette::miette;
@@ -144,7 +145,9 @@ impl Saved {
             let dir = dir.unwrap_or(Path::new("."));
             fs::create_dir_all(dir)?;
             let new = file.with_extension("new");
-            let mut out = File::create(&new)?;
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut out = options.open(&new)?;
             out.write_all(&serde_json::to_vec_pretty(self)?)?;
             out.sync_all()?;
             fs::rename(&new, file)?;

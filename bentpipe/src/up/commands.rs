@@ -1,7 +1,8 @@
 //! The commands that raise and drop a line. They may block, so each runs on a thread of its own;
 //! a line has one at a time.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -93,7 +94,9 @@ impl Commands {
         let run = move || {
             // Without a directory for it the line works all the same.
             let mark = mark.as_deref();
-            let _ = mark.filter(|_| !drops).map(File::create);
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let _ = mark.filter(|_| !drops).map(|mark| options.open(mark));
             let told = run_command(&command, patience, &held);
             let _ = mark.filter(|_| drops && told.is_ok()).map(fs::remove_file);
             let name = name_of(&command);

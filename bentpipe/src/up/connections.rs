@@ -38,7 +38,7 @@ const ADDRESS: Duration = Duration::from_secs(5);
 /// Reads and writes for one connection before the others have their turn.
 const ROUNDS: usize = 4;
 /// Processor time for compressing streams before packets have their turn.
-const CODING: Duration = Duration::from_millis(10);
+pub(super) const CODING: Duration = Duration::from_millis(10);
 
 struct Connection {
     flow: FlowId,

@@ -43,8 +43,10 @@ pub(super) struct KnownPeer {
     pub told_bytes: [u64; 2],
     /// When its name is to be asked for.
     pub resolve_at: Option<Instant>,
-    /// How often its name was asked for since it had a session.
-    pub answers: usize,
+    /// Addresses of its name that were tried since it had a session, or since all had a turn.
+    pub tried: Vec<SocketAddr>,
+    /// All have had a turn.
+    pub all_tried: bool,
     /// What its file and ours do not agree on, as far as the log has it.
     pub told: Disagreements,
     /// Whether two nodes have its key.

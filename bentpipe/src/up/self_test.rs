@@ -17,6 +17,7 @@ use relay::self_test::{LONGEST, Part};
 use relay::{FlowId, Relay, ResetReason};
 use units::{Duration, Instant, Rng};
 
+use super::connections::CODING;
 use crate::admin::{LinkTest, TestProgress};
 use asked::Asked;
 use served::Served;
@@ -276,14 +277,24 @@ impl Tests {
                 Turn::Over(news) => self.asked.remove(at).end(now, relay, news),
             }
         }
-        self.served.retain_mut(|test| match test.turn(now, relay, &mut self.tools, tick) {
-            Turn::Rests => true,
-            Turn::HasMore => {
-                self.ready = true;
-                true
+        let begin = relay.codec_time();
+        let mut has_time = true;
+        self.served.retain_mut(|test| {
+            has_time &= relay.codec_time() - begin <= CODING;
+            if !has_time {
+                return true;
             }
-            Turn::Over(()) => false,
+            let work = relay.work_begins(test.flow);
+            let turn = test.turn(now, relay, &mut self.tools, tick);
+            relay.charge(work);
+            self.ready |= matches!(turn, Turn::HasMore);
+            !matches!(turn, Turn::Over(()))
         });
+        if !has_time {
+            // The others come first then.
+            self.ready = true;
+            self.served.rotate_left(1);
+        }
         if self.is_empty() {
             self.tools.buffer = Vec::new();
         }

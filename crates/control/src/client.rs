@@ -1,9 +1,11 @@
 //! Asks a gateway, and watches one. Everything here blocks.
 
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use socket2::{Domain, SockAddr, Socket, Type};
 use units::Duration;
 
 use crate::{Answer, Notice, Request, TestProgress};
@@ -12,7 +14,7 @@ use crate::{Answer, Notice, Request, TestProgress};
 ///
 /// # Errors
 /// The system's error when nobody listens on `path` or the answer does not come;
-/// `InvalidData` when it is not an answer.
+/// `UnexpectedEof` when the gateway ends before it is whole; `InvalidData` when it is not an answer.
 pub fn ask(path: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
     ask_following(path, request, patience, &mut |_| {})
 }
@@ -33,6 +35,9 @@ pub fn ask_following(
     loop {
         line.clear();
         answers.read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
         match read(&line)? {
             Answer::Testing(progress) => tell(&progress),
             answer => return Ok(answer),
@@ -57,6 +62,9 @@ impl Watcher {
         let mut lines = send(path, request, patience)?;
         // The beginning of the first line is there when the gateway has answered.
         let begun = lines.fill_buf()?;
+        if begun.is_empty() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
         let refused = begun.starts_with(br#"{"error""#) || begun.starts_with(b"\"");
         let mut line = Vec::new();
         if refused {
@@ -88,15 +96,83 @@ impl Watcher {
 }
 
 fn send(path: &Path, request: &Request, patience: Duration) -> io::Result<BufReader<UnixStream>> {
-    let mut stream = UnixStream::connect(path)?;
+    let mut stream = connect(path, patience)?;
     stream.set_read_timeout(Some(patience.to_std()))?;
-    stream.set_write_timeout(Some(patience.to_std()))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
     Ok(BufReader::new(stream))
 }
 
+/// Connects within `patience`: one that is hung and whose queue is full takes nobody.
+///
+/// # Errors
+/// The system's; `WouldBlock` when nobody was taken in time.
+pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_write_timeout(Some(patience.to_std()))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(OwnedFd::from(socket).into())
+}
+
 fn read<'a, T: serde::Deserialize<'a>>(line: &'a [u8]) -> io::Result<T> {
     serde_json::from_slice(line).map_err(|e| io::Error::new(ErrorKind::InvalidData, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// A path of this test's own; the file goes with it.
+    struct Place(std::path::PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let name = format!("bentpipe-control-{name}-{}", std::process::id());
+            Place(std::env::temp_dir().join(name))
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_ends_before_its_answer_is_whole_is_told_from_a_wrong_answer() {
+        let place = Place::new("ends");
+        let gateway = UnixListener::bind(&place.0).unwrap();
+        for part in [&b""[..], b"{\"err"] {
+            let answers = std::thread::spawn({
+                let gateway = gateway.try_clone().unwrap();
+                move || {
+                    let (client, _) = gateway.accept().unwrap();
+                    let mut request = String::new();
+                    BufReader::new(&client).read_line(&mut request).unwrap();
+                    (&client).write_all(part).unwrap();
+                }
+            });
+            let e = ask(&place.0, &Request::Status, Duration::from_secs(30)).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::UnexpectedEof);
+            answers.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_takes_nobody_is_not_waited_for_longer_than_asked() {
+        let place = Place::new("hung");
+        let gateway = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        gateway.bind(&SockAddr::unix(&place.0).unwrap()).unwrap();
+        gateway.listen(0).unwrap();
+        let begin = std::time::Instant::now();
+        // Those who gave up keep their places in the queue.
+        let failed = (0..9).find_map(|_| {
+            let connected = connect(&place.0, Duration::from_millis(100));
+            connected.err()
+        });
+        assert_eq!(failed.map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+        assert!(begin.elapsed() < std::time::Duration::from_secs(15));
+    }
 }

@@ -119,6 +119,10 @@ pub(crate) struct Stream {
     pub is_referred: bool,
     /// Content that our reader took of what the peer referred to, since credit was told.
     pub referred_taken: u64,
+    /// The same of references beyond the last CREDIT: the sender has as much under way at least.
+    pub referred_open: u64,
+    /// The part of it that is beyond what was consumed.
+    pub referred_ahead: u64,
 
     pub queue: Queue,
     /// An entry of this stream is among those without credit, perhaps left behind.

@@ -140,7 +140,7 @@ impl Relay {
         self.accounts.on_stream(f.peer, f.kind.host, bytes);
         let (n, referred) = self.codecs.took(flow, f.peer, n);
         self.with(flow, |session, stream| {
-            session.took_referred(stream, referred as u64);
+            session.took_referred(now, stream, referred as u64);
             if n > 0 {
                 session.consume(now, stream, n);
             }
@@ -207,6 +207,12 @@ impl Relay {
         let left = written - unsent;
         let works = session.health() == PathHealth::Alive;
         (works && unsent > 0 && taken < left).then(|| left.saturating_add(taken))
+    }
+
+    /// Is what comes on the flow, of which something has come, content as it is, to its end? Else
+    /// chunks may be kept of it.
+    pub fn comes_as_it_is(&self, flow: FlowId) -> bool {
+        self.codecs.comes_as_it_is(flow)
     }
 
     /// Work for a flow begins, for [`Relay::charge`]: `None` while it need not be measured.

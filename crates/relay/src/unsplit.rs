@@ -218,8 +218,7 @@ fn leads_back(
     peer: PeerId,
     destination: IpAddr,
 ) -> bool {
-    let its = owners.here.find(destination).filter(|(owner, prefix)| *owner == peer && *prefix > 0);
-    its.is_some_and(|(_, prefix)| {
+    owners.owned(peer, destination).filter(|prefix| *prefix > 0).is_some_and(|prefix| {
         !is_in(own, destination) && !is_in_longer(direct, destination, prefix)
     })
 }

@@ -106,7 +106,10 @@ impl Driver {
                         Err(why) => admin::Answer::Error(why),
                     }
                 }
-                admin::Request::Log { peer } => admin::Answer::Log(this.kept.log(peer.as_deref())),
+                admin::Request::Log { peer } => match this.log_of(peer.as_deref()) {
+                    Ok(log) => admin::Answer::Log(log),
+                    Err(why) => admin::Answer::Error(why),
+                },
                 admin::Request::Rate { peer, bps } => match this.rate_of(&peer, bps) {
                     Ok(rate) => {
                         rates.push(rate);

@@ -1,6 +1,6 @@
 //! What happens, told: to watchers, to the log of outages, and to the day's accounts.
 
-use control::{Answer, By, Event, Notice, VERSION};
+use control::{Answer, By, Event, Notice, Outage, VERSION};
 use units::Instant;
 
 use super::Driver;
@@ -29,6 +29,19 @@ impl Driver {
                 Err(format!("there is no peer \"{name}\""))
             }
             _ => Ok(Wanted::Watch { peer, flows }),
+        }
+    }
+
+    /// The outages that a client asks for. Peers of earlier times have theirs.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub(super) fn log_of(&self, peer: Option<&str>) -> Result<Vec<Outage>, String> {
+        let log = self.kept.log(peer);
+        let is_of = |name: &str| log.iter().any(|outage| outage.peer.as_deref() == Some(name));
+        match peer.filter(|name| self.everyone.called(name).is_none() && !is_of(name)) {
+            Some(name) => Err(format!("there is no peer \"{name}\", and nothing is kept of one")),
+            None => Ok(log),
         }
     }
 

@@ -62,6 +62,11 @@ impl Served {
         if let Stage::Asked(request) = &mut self.stage {
             let state = request.take(now, relay, self.flow, Request::LEN as u64);
             match request.last().map(Request::decode) {
+                // Nothing of a test is kept, and references cost its peer next to nothing.
+                Some(Some(_)) if !relay.comes_as_it_is(self.flow) => {
+                    relay.local_reset(now, self.flow, ResetReason::Denied);
+                    return Turn::Over(());
+                }
                 Some(Some(request)) => {
                     self.stage = begin(now, relay, self.flow, self.peer, request)
                 }

@@ -341,25 +341,32 @@ impl Shard {
         let fitting = || addresses.iter().copied().filter(|to| reaches(listen, *to));
         let Some(peer) = self.peers.with_key_mut(key) else { return };
         let (id, name, count) = (peer.id, peer.config.name.clone(), fitting().count());
-        let established = self.relay.endpoint.is_established(id)
-            && self.relay.endpoint.health(id) == PathHealth::Alive;
+        let endpoint = &self.relay.endpoint;
+        let (has_keys, at) = (endpoint.is_established(id), endpoint.peer_endpoint(id));
         // Where it answers from counts for more than a name.
-        let nth = peer.answers;
-        let wait = match count {
-            0 => NAME_RETRY,
-            2.. if nth < count => NAME_TURN,
-            _ => NAME_AGE,
-        };
-        peer.resolve_at = (!established).then(|| now + wait);
-        peer.answers = if established { 0 } else { nth + usize::from(count > 0) };
-        if established {
+        if has_keys && endpoint.health(id) == PathHealth::Alive {
+            (peer.resolve_at, peer.tried, peer.all_tried) = (None, Vec::new(), false);
             return;
         }
-        // Of several addresses the next is tried each time. Where it was comes first.
-        let at = self.relay.endpoint.peer_endpoint(id);
-        let first = fitting().position(|to| Some(to) == at && nth == 0);
-        match fitting().nth(first.unwrap_or(nth % count.max(1))) {
+        // One that nobody calls is asked for again when somebody does.
+        let is_wanted = has_keys || endpoint.is_calling(id) || at.is_none();
+        let wait = match count {
+            0 => NAME_RETRY,
+            2.. if !peer.all_tried => NAME_TURN,
+            _ => NAME_AGE,
+        };
+        peer.resolve_at = is_wanted.then(|| now + wait);
+        // Of several addresses each has a turn, in whichever order they come. Where it was comes
+        // first.
+        peer.tried.retain(|tried| fitting().any(|to| to == *tried));
+        let first = fitting().find(|to| Some(*to) == at && peer.tried.is_empty());
+        let next = first.or_else(|| fitting().find(|to| !peer.tried.contains(to)));
+        if next.is_none() {
+            (peer.tried, peer.all_tried) = (Vec::new(), true);
+        }
+        match next.or_else(|| fitting().next()) {
             Some(address) => {
+                peer.tried.push(address);
                 self.relay.endpoint.set_endpoint(now, id, address);
                 crate::log!(Debug, "the endpoint's name was resolved", peer = name);
             }

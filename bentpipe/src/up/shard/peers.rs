@@ -60,7 +60,8 @@ impl Shard {
             told_rate: (0, 0),
             told_bytes: [0, 0],
             resolve_at,
-            answers: 0,
+            tried: Vec::new(),
+            all_tried: false,
             told,
             twins: Twins::default(),
         });

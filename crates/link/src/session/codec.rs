@@ -31,6 +31,8 @@ impl StreamCodec {
     }
 }
 
+/// Content of the longest chunk.
+const MOST_OF_ONE: u64 = 32 * 1024;
 /// Less room than this is none: a short block and its head might not fit.
 const LEAST_ROOM: u64 = 1024;
 
@@ -138,9 +140,17 @@ impl Session {
 
     /// Our reader took `content` bytes of chunks that the stream refers to. They count for when
     /// credit is sent (L-CR-1). [`Session::consume`] follows with the last byte of a reference.
-    pub fn took_referred(&mut self, id: StreamId, content: u64) {
-        if let Some(s) = self.streams.get_mut(&id) {
-            s.referred_taken = s.referred_taken.saturating_add(content);
+    /// A stream of which more is under way than may be (L-DD-8) is reset: else a packet of
+    /// references to one chunk would be hundreds of megabytes for a server.
+    pub fn took_referred(&mut self, now: Instant, id: StreamId, content: u64) {
+        let most = self.params.stream_window + MOST_OF_ONE;
+        let Some(s) = self.streams.get_mut(&id) else { return };
+        for count in [&mut s.referred_taken, &mut s.referred_open, &mut s.referred_ahead] {
+            *count = count.saturating_add(content);
+        }
+        if s.referred_open > most && s.reset == Delivery::None {
+            self.stats.violations += 1;
+            self.give_up_on(now, id);
         }
     }
 

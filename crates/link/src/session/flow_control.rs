@@ -210,6 +210,9 @@ impl Session {
                 }
                 s.credit_queued = false;
                 s.referred_taken = 0;
+                if s.recv.consumed() > s.credit_sent {
+                    s.referred_open = s.referred_ahead;
+                }
                 s.credit_sent = s.recv.consumed();
                 self.paths
                     .in_hand_mut()

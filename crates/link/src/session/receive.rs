@@ -414,7 +414,7 @@ impl Session {
     }
 
     /// The peer breaks the protocol on this stream.
-    fn give_up_on(&mut self, now: Instant, id: StreamId) {
+    pub(super) fn give_up_on(&mut self, now: Instant, id: StreamId) {
         self.reset(now, id, ResetReason::Protocol, false);
         match self.streams.get(&id) {
             // The user of the link does not know of it.

@@ -186,6 +186,7 @@ impl Session {
         }
         let Some(s) = self.streams.get_mut(&id) else { return };
         s.recv.consume(&mut self.pool, n as u64);
+        s.referred_ahead = if n > 0 { 0 } else { s.referred_ahead };
         self.stats.stream_bytes_out += n as u64;
         self.update_recv_over_reserve(id);
         #[cfg(feature = "mistakes")]

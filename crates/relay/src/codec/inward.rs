@@ -120,6 +120,12 @@ impl Codecs {
         usize::from(!slices[0].is_empty())
     }
 
+    /// As [`crate::Relay::comes_as_it_is`].
+    pub fn comes_as_it_is(&self, flow: FlowId) -> bool {
+        let items = self.flows.get(&flow).and_then(|codec| codec.from_items.as_ref());
+        items.is_none_or(|items| items.is_plain())
+    }
+
     /// The flow's host took `n` bytes. Answers how many bytes of the stream are consumed by that,
     /// and how many of `n` were content of chunks that the stream refers to.
     pub fn took(&mut self, flow: FlowId, peer: PeerId, n: usize) -> (usize, usize) {

@@ -585,4 +585,8 @@ fn a_peer_speaks_for_no_host_of_this_sides_lans_and_gets_nothing_back_that_leads
         assert_eq!(g.arrived(0).len(), 1);
     }
     assert_eq!((g.sides[0].stats().foreign, g.sides[1].stats().datagrams_denied), (2, 2));
+    // A part of it that is another peer's, whom another shard has.
+    g.sides[1].set_elsewhere(["10.2.0.192/28".parse().unwrap()]);
+    let to_another = udp("10.2.0.6", "10.2.0.200", [40_000, 53], 20);
+    assert_eq!(g.sends(0, &to_another), [to_another]);
 }

@@ -213,6 +213,30 @@ fn an_overrun_ends_the_stream_and_never_looks_like_a_close() {
     assert_eq!((w.sides[1].streams(), w.sides[1].memory_used()), (0, 0));
 }
 
+/// L-DD-8: references whose content is within the window go on with each CREDIT; those of one
+/// block, for which no credit comes, do not.
+#[test]
+fn content_of_references_beyond_the_window_ends_the_stream() {
+    let mut w = World::new(22, CLEAN, config());
+    let id = w.sides[0].open(w.now, origin()).unwrap();
+    assert_eq!(w.sides[0].write(w.now, id, &[7; 1000]), 1000);
+    w.run(Duration::from_secs(3), |_| {});
+    let window = w.sides[1].params().stream_window;
+    for _ in 0..9 {
+        w.sides[1].took_referred(w.now, id, window);
+        w.sides[1].consume(w.now, id, 100);
+        w.run(Duration::from_secs(3), |_| {});
+    }
+    assert_eq!((w.sides[1].recv_state(id), w.sides[1].stats().violations), (RecvState::Open, 0));
+    for _ in 0..3 {
+        w.sides[1].took_referred(w.now, id, window / 2);
+        // Credit is due, and says nothing new.
+        w.run(Duration::from_secs(3), |_| {});
+    }
+    assert_eq!(w.sides[1].recv_state(id), RecvState::Reset(ResetReason::Protocol));
+    assert_eq!(w.sides[1].stats().violations, 1);
+}
+
 #[test]
 fn a_frame_repeated_is_told_once() {
     let mut w = World::new(20, CLEAN, config());
