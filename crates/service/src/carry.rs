@@ -154,7 +154,15 @@ mod tests {
 
     fn read(stream: &Stream) -> io::Result<Vec<u8>> {
         let mut buf = [0; 100];
-        stream.read(&mut buf).map(|n| buf[..n].to_vec())
+        let begin = std::time::Instant::now();
+        loop {
+            match stream.read(&mut buf) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock && begin.elapsed().as_secs() < 15 => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                read => return read.map(|n| buf[..n].to_vec()),
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use units::{Duration, Instant};
 
 use super::event::Event;
 use super::state::Session;
+use crate::stream::Delivery;
 use crate::wire::StreamId;
 
 /// How the streams of a session are compressed and deduplicated.

@@ -89,7 +89,11 @@ fn the_device_has_its_mtu_and_no_strict_filter_and_dies_with_its_descriptor() {
         let e = Tun::open("bpt0", 1400).unwrap_err().to_string();
         assert!(e.contains("an interface bpt0 exists already"), "{e}");
         drop(tun);
-        assert!(index_of("bpt0").is_err());
+        // Another test's child has it, too, until it runs its program.
+        let begin = std::time::Instant::now();
+        while index_of("bpt0").is_ok() {
+            assert!(begin.elapsed().as_secs() < 15, "it dies");
+        }
     });
 }
 
