@@ -99,6 +99,8 @@ pub struct Driver {
     watched: (bool, bool),
     /// Links without a gateway at the far end.
     pub(super) one_sided: Option<OneSidedLinks>,
+    /// A file waits for lines that are being dropped, and is looked at again then.
+    pub(super) reload_at: Option<Instant>,
     /// Ending: connections may go on until then.
     pub(super) draining: Option<Instant>,
     packet: Vec<u8>,
@@ -166,9 +168,9 @@ impl Driver {
         let others = self.others.poll_timeout(now);
         let (store, kept) = (self.store.poll_timeout(), self.kept.poll_timeout());
         let services = self.services.poll_timeout();
-        let next =
-            [shard, others, admin, proxy, listeners, silence, store, kept, services, self.draining];
-        next.into_iter().flatten().min().map(|at| at.since(now))
+        let own = [self.draining, self.reload_at];
+        let next = [shard, others, admin, proxy, listeners, silence, store, kept, services];
+        next.into_iter().chain(own).flatten().min().map(|at| at.since(now))
     }
 
     fn on_event(&mut self, now: Instant, event: os::poll::Event) -> Result<(), UpError> {
@@ -211,6 +213,7 @@ impl Driver {
             listeners.handle_timeout(now, poller);
         }
         self.follow_silence(now);
+        self.reload_again(now);
         if !self.services.is_empty() {
             let todo = self.services.handle_timeout(now, &self.shard.poller);
             self.follow_services(now, todo);

@@ -10,6 +10,7 @@
 use std::cell::Cell;
 use std::cell::{OnceCell, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use link::keys::PublicKey;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use units::Instant;
+use units::{Duration, Instant};
 
 use super::driver::Driver;
 use super::in_clear::Clear;
@@ -13,18 +13,24 @@ use super::peers::Sharers;
 use super::shard::inbox::Order;
 use crate::config::{Config, Peer};
 
+/// Lines that are being dropped are looked at so often.
+const DROPPING: Duration = Duration::from_secs(1);
+
 impl Driver {
     /// Asks the source of peers again; answers which changed keys need a restart. A source that
     /// cannot be read leaves everything in force as it is, and says why.
     pub(super) fn reload(&mut self, now: Instant) -> Result<Vec<String>, String> {
         let PeerUpdate { new, changes } = self.source.update(&self.config)?;
+        self.reload_at = None;
         let is_leaving = |peer: &&Arc<Peer>| self.shard.leaving_lines.has(&peer.public_key);
         if let Some(peer) = changes.added.iter().find(is_leaving) {
-            return Err(format!(
+            let why = format!(
                 "the line of peer \"{}\" is still being dropped since the peer was taken out of \
-                 the file: reload again in some seconds",
+                 the file, which takes effect in some seconds",
                 peer.name
-            ));
+            );
+            self.reload_at = Some(now + DROPPING);
+            return Err(why);
         }
         for what in &changes.needs_restart {
             crate::log!(Warn, "a change takes effect only after a restart", setting = what);
@@ -49,6 +55,19 @@ impl Driver {
             Ok(changes.needs_restart.into_iter().map(str::to_owned).collect())
         } else {
             Err(trouble.join("; "))
+        }
+    }
+
+    /// Reads the file again that waits for lines to be dropped.
+    pub(super) fn reload_again(&mut self, now: Instant) {
+        if self.reload_at.is_none_or(|at| at > now) {
+            return;
+        }
+        match self.reload(now) {
+            // It waits on.
+            Err(_) if self.reload_at.is_some() => {}
+            Err(why) => crate::log!(Error, why),
+            Ok(_) => {}
         }
     }
 

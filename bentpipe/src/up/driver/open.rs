@@ -139,6 +139,7 @@ impl Driver {
             news: Vec::new(),
             watched: (false, false),
             one_sided: None,
+            reload_at: None,
             draining: None,
             packet: vec![0; 65_536],
             config,
