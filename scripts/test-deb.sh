@@ -78,9 +78,33 @@ if command -v systemd-analyze >/dev/null 2>&1; then
 fi
 inside 'umask 077; mkdir -p /var/lib/bentpipe; touch /var/lib/bentpipe/peers
         echo "# mine" >/etc/bentpipe/ship.toml'
-inside "dpkg -i $second >/dev/null"
+# Of two gateways that run one has a file that the new program refuses.
+inside 'mkdir -p /run/systemd/system /tmp/fake
+        bentpipe keygen | grep ^private_key >/tmp/key
+        { echo "[node]"; cat /tmp/key; } >>/etc/bentpipe/ship.toml
+        { echo "[node]"; cat /tmp/key; echo "lsiten = 1"; } >/etc/bentpipe/old.toml
+        chmod 600 /etc/bentpipe/*.toml
+        cat >/tmp/fake/systemctl <<FAKE
+#!/bin/sh
+case \$1 in
+list-units) echo "bentpipe@ship.service loaded active"; echo "bentpipe@old.service loaded active" ;;
+try-restart) echo "\$2" >>/tmp/restarted ;;
+esac
+FAKE
+        chmod 755 /tmp/fake/systemctl'
+check "an upgrade names the gateway whose file the new program refuses" \
+    "said=\$(PATH=/tmp/fake:\$PATH dpkg -i $second 2>&1) &&
+     echo \"\$said\" | grep -q 'bentpipe@old.service goes on with the old program' ||
+     { echo \"\$said\"; exit 1; }"
+check "it restarts the other one alone" 'test "$(cat /tmp/restarted)" = bentpipe@ship.service'
+inside 'rm -r /run/systemd/system /etc/bentpipe/old.toml'
 check "an upgrade keeps the services" 'test -x /usr/bin/bentpipe-web -a -x /usr/bin/bentpipe-ftp'
 check "an upgrade keeps the files" 'grep -q mine /etc/bentpipe/ship.toml'
+# What a gateway that runs has.
+inside 'socat ABSTRACT-LISTEN:bentpipe-intercept - >/dev/null 2>&1 & echo $! >/tmp/lock; sleep 1
+        ! said=$(dpkg -r bentpipe 2>&1); kill "$(cat /tmp/lock)"
+        echo "$said" | grep -q "a gateway still runs here" || { echo "$said"; exit 1; }'
+check "removal refuses while a gateway runs" 'bentpipe --version >/dev/null'
 inside 'dpkg -r bentpipe >/dev/null 2>&1'
 check "removal takes the programs" \
     '! test -e /usr/bin/bentpipe && ! ls /usr/bin/bentpipe-* 2>/dev/null'
@@ -90,10 +114,16 @@ check "purging takes the state" '! test -e /var/lib/bentpipe'
 # An authority's key and ledgers cannot be made again: purging leaves them, and says where.
 inside "dpkg -i $second >/dev/null; cd /var/lib/bentpipe 2>/dev/null || mkdir -m 700 /var/lib/bentpipe
         cd /var/lib/bentpipe; mkdir -p web/ca web/cache 'chunks/a b'; echo key >web/ca/ca.key
-        touch web/ca/ca.pem web/ca/bypass web/cache/1 'chunks/a b/1 2' n.p.ledger n.p.line.raised n.usage"
+        touch web/ca/ca.pem web/ca/bypass web/cache/1 'chunks/a b/1 2' n.p.ledger n.p.line.raised n.usage
+        touch \"\$(printf 'web/cache/\\033[2J.ledger')\"
+        mkdir -p /etc/systemd/system/multi-user.target.wants
+        ln -s /lib/systemd/system/bentpipe@.service \\
+            /etc/systemd/system/multi-user.target.wants/bentpipe@ship.service"
 check "purging names the keys and ledgers that stay" \
     'said=$(dpkg --purge bentpipe 2>&1) && for name in web/ca/ca.key web/ca/ca.pem n.p.ledger; do
-         echo "$said" | grep -qx "  /var/lib/bentpipe/$name" || { echo "$said"; exit 1; }; done'
+         echo "$said" | grep -qx "  /var/lib/bentpipe/$name" || { echo "$said"; exit 1; }; done &&
+     { test "$(echo "$said" | tr -d "\033")" = "$said" || { echo "it commands the terminal"; exit 1; }; } &&
+     rm /var/lib/bentpipe/web/cache/*.ledger && rmdir /var/lib/bentpipe/web/cache'
 check "they are there, and nothing else is" \
     'left=$(cd /var/lib/bentpipe && find . -type f | sort | tr "\n" " ") &&
      test "$left" = "./n.p.ledger ./web/ca/bypass ./web/ca/ca.key ./web/ca/ca.pem " ||
