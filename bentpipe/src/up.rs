@@ -27,6 +27,7 @@ mod peer_table;
 mod peers;
 mod proxy;
 mod reload;
+mod rules;
 mod self_test;
 mod serial_line;
 mod services;

@@ -14,7 +14,8 @@ use crate::{Answer, Notice, Request, TestProgress};
 ///
 /// # Errors
 /// The system's error when nobody listens on `path` or the answer does not come;
-/// `UnexpectedEof` when the gateway ends before it is whole; `InvalidData` when it is not an answer.
+/// `UnexpectedEof` when the gateway ends before it is whole; `InvalidData` when it is no
+/// answer.
 pub fn ask(path: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
     ask_following(path, request, patience, &mut |_| {})
 }
