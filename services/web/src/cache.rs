@@ -28,7 +28,7 @@ use std::time::Duration;
 use blake2::Digest as _;
 use http::header::{self, HeaderMap, HeaderName};
 use http::uri::Scheme;
-use http::{Method, Request, Uri};
+use http::{Method, Request, StatusCode, Uri};
 
 pub use changed::{changes, obsolete};
 pub use given::{Given, Part, give};
@@ -269,6 +269,15 @@ impl Asked {
     fn range(&self) -> Option<Vec<u8>> {
         let has = !self.head && self.fields.contains_key(header::RANGE);
         has.then(|| plain_value(&self.fields, &header::RANGE))
+    }
+
+    /// Is an answer of this status what is there now, in place of what is kept, also where it may
+    /// not be kept itself? One who wants no copy says nothing of what others have; nor do one that
+    /// holds for him alone (304 to his own condition), one that is put off, and a server's fault.
+    pub fn displaces(&self, status: StatusCode) -> bool {
+        let says_nothing = [StatusCode::NOT_MODIFIED, StatusCode::TOO_MANY_REQUESTS];
+        let is_put_off = says_nothing.contains(&status) || status.is_server_error();
+        !self.head && !self.wants.no_store && !is_put_off
     }
 
     /// Does it ask for the fields alone?

@@ -101,6 +101,19 @@ fn only_those_who_asked_the_same_of_the_same_server_get_it() {
 }
 
 #[test]
+fn what_is_kept_gives_way_to_what_is_there_now_and_to_no_other_answer() {
+    let status = |code| StatusCode::from_u16(code).unwrap();
+    let displaces = |fields: &[(&str, &str)], code| ask(fields, 1).displaces(status(code));
+    for code in [200, 206, 301, 404, 410] {
+        assert!(displaces(&[], code), "{code}");
+        assert!(!displaces(&[("cache-control", "no-store")], code), "{code}");
+    }
+    for code in [304, 429, 500, 503] {
+        assert!(!displaces(&[], code), "{code}");
+    }
+}
+
+#[test]
 fn an_answer_is_not_given_for_a_target_of_the_same_digest() {
     let mut memory = Memory::new(1 << 20);
     let stored = kept(&[], &[("cache-control", "max-age=60")]).unwrap();

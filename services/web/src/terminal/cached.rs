@@ -196,7 +196,7 @@ impl Terminal {
         if let Some(Found { stored: old, .. }) = &found {
             let head = asked.is_head() && status == StatusCode::OK;
             let other = head && !old.agrees_with_head(answer.headers());
-            let newer = !asked.is_head() && !status.is_server_error();
+            let newer = asked.displaces(status);
             if keep.is_some() || newer || other {
                 self.store.forget(old.digest(), old.number);
             }
