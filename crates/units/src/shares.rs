@@ -119,7 +119,8 @@ impl<G: Ord + Clone, M: Ord + Clone, K: Ord + Clone> Shares<G, M, K> {
         self.first_of(&(group.clone(), member.clone()))
     }
 
-    fn first_of(&self, holder: &(G, M)) -> Option<&K> {
+    /// The holder's entry with the lowest key: its oldest.
+    pub fn first_of(&self, holder: &(G, M)) -> Option<&K> {
         let (g, m) = holder;
         let ((of, member, key), _) = self.entries.range((g.clone(), m.clone(), None)..).next()?;
         key.as_ref().filter(|_| (of, member) == (g, m))

@@ -15,6 +15,7 @@
 
 mod changed;
 mod given;
+mod holder;
 mod index;
 mod memory;
 pub mod record;
@@ -32,6 +33,7 @@ use http::{Method, Request, StatusCode, Uri};
 
 pub use changed::{changes, obsolete};
 pub use given::{Given, Part, give};
+pub use holder::Holder;
 pub use index::{Gone, Index, Place};
 pub use memory::Memory;
 use stored::plain_value;

@@ -13,9 +13,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bentpipe_web::cache::record::{MAX_ABOUT, PIECE, Record};
-use bentpipe_web::cache::{Asked, Digest, Gone, Index, Key, Memory, Now, Place, Stored, parts_of};
+use bentpipe_web::cache::{
+    Asked, Digest, Gone, Holder, Index, Key, Memory, Now, Place, Stored, parts_of,
+};
 use bentpipe_web::disk::{Disk, Loaded};
 use bytes::Bytes;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -36,6 +39,8 @@ const LONGEST: u64 = 1 << 20;
 const ON_THEIR_WAY: usize = 2;
 /// What one answer may take of the disk: this part.
 const PART: u64 = 8;
+/// After this time answers are not new to the program any more ([`Index::end_start`]).
+const START: Duration = Duration::from_secs(86_400);
 /// Bytes of one answer on disk, however large that is: its file has room for the checks of so many
 /// pieces (8 bytes each) beside 64 KiB of all else that it says of it.
 const LARGEST: u64 = ((MAX_ABOUT - (64 << 10)) / 8 * PIECE) as u64;
@@ -48,17 +53,18 @@ pub struct Store {
     /// Answers that are on their way here, by number.
     pending: RefCell<BTreeMap<u64, Pending>>,
     /// Bytes that they have so far in memory, by who asked for them.
-    on_their_way: Rc<Places>,
+    on_their_way: Rc<Places<Holder>>,
     last: Cell<u64>,
     clock: Clock,
     largest: u64,
     counted: Rc<Counted>,
 }
 
-/// What an answer on its way is to: its digest, and that of its URI.
+/// What an answer on its way is to: its digest, and that of its URI; and who asked.
 struct Pending {
     digest: Digest,
     uri: u64,
+    holder: Holder,
 }
 
 struct Files {
@@ -113,31 +119,32 @@ impl Store {
         self.clock.now()
     }
 
-    /// The answer that is kept for this request.
-    pub async fn find(&self, asked: &Asked) -> Option<Found> {
+    /// The answer that is kept for this request, which is this one's.
+    pub async fn find(&self, asked: &Asked, by: &Holder) -> Option<Found> {
         for digest in asked.digests() {
             let found = self.memory.borrow_mut().find(digest, asked);
             if let Some((stored, body)) = found {
-                self.index.borrow_mut().touch(digest, stored.number);
+                self.index.borrow_mut().touch(digest, stored.number, by);
                 return Some(Found { stored, body: FoundBody::Memory(body) });
             }
             let places = self.index.borrow().of_target(digest);
             for place in places {
                 let Some(loaded) = self.load(place).await else { continue };
                 if loaded.record.stored.answers(asked) {
-                    return Some(self.found(place, loaded));
+                    return Some(self.found(place, loaded, by));
                 }
             }
         }
         None
     }
 
-    /// Is this answer kept still, or on its way to the disk? What was read of one may have been
-    /// forgotten meanwhile.
-    fn holds_still(&self, digest: Digest, number: u64) -> bool {
-        self.memory.borrow().has_one(digest, number)
-            || self.index.borrow().of_target(digest).iter().any(|place| place.number == number)
-            || self.pending.borrow().contains_key(&number)
+    /// For whom this answer is kept still, or is on its way to the disk. What was read of one may
+    /// have been forgotten meanwhile.
+    fn holder(&self, digest: Digest, number: u64) -> Option<Holder> {
+        let in_memory = self.memory.borrow().holder(digest, number).cloned();
+        let on_disk = || self.index.borrow().holder(digest, number).cloned();
+        let pending = || self.pending.borrow().get(&number).map(|it| it.holder.clone());
+        in_memory.or_else(on_disk).or_else(pending)
     }
 
     /// Is something kept of this target, or on its way here?
@@ -147,14 +154,16 @@ impl Store {
             || self.pending.borrow().values().any(|it| it.digest == target)
     }
 
-    fn found(&self, place: Place, Loaded { record, body, file }: Loaded) -> Found {
-        self.index.borrow_mut().touch(place.digest, place.number);
+    fn found(&self, place: Place, loaded: Loaded, by: &Holder) -> Found {
+        let Loaded { record, body, file } = loaded;
+        self.index.borrow_mut().touch(place.digest, place.number, by);
         let stored = Arc::new(record.stored);
         let body = match body {
             Some(body) => {
-                if self.holds_still(place.digest, place.number) {
-                    let mut memory = self.memory.borrow_mut();
-                    memory.insert(place.digest, Arc::clone(&stored), body.clone());
+                if self.holder(place.digest, place.number).is_some() {
+                    let (stored, body) = (Arc::clone(&stored), body.clone());
+                    // There it is for who had it read.
+                    self.memory.borrow_mut().insert(place.digest, stored, body, by.clone());
                 }
                 FoundBody::Memory(body)
             }
@@ -207,13 +216,12 @@ impl Store {
     pub fn freshen(&self, old: &Found, new: Stored) -> Found {
         let (digest, stored) = (new.digest(), Arc::new(new));
         let found = Found { stored: Arc::clone(&stored), body: old.body.clone() };
-        if !self.holds_still(digest, stored.number) {
-            return found;
-        }
+        let Some(holder) = self.holder(digest, stored.number) else { return found };
         let body = match &old.body {
             FoundBody::Memory(body) => {
-                self.memory.borrow_mut().insert(digest, Arc::clone(&stored), body.clone());
-                Some(body.clone())
+                let (stored, body) = (Arc::clone(&stored), body.clone());
+                self.memory.borrow_mut().insert(digest, stored, body.clone(), holder);
+                Some(body)
             }
             FoundBody::File { .. } => None,
         };
@@ -248,23 +256,24 @@ impl Store {
                     if let Some(writer) = writer.take() {
                         *self.files.borrow_mut() = Some(Files { disk, writer });
                     }
-                    places.into_iter().for_each(|place| self.note(place));
+                    places.into_iter().for_each(|place| self.note(place, Holder::Nobody));
                 }
                 Told::Kept(place) => {
                     self.index.borrow_mut().end(place.number);
                     // It may have been forgotten meanwhile.
                     match self.pending.borrow_mut().remove(&place.number) {
-                        Some(_) => {
+                        Some(it) => {
                             Counted::add(&self.counted.stored);
-                            self.note(place);
+                            self.note(place, it.holder);
                         }
                         None => self.remove_file(place),
                     }
                 }
                 Told::Moved(old, new) => {
-                    let known = self.index.borrow_mut().forget(old.digest, old.number);
+                    let known = self.index.borrow().holder(old.digest, old.number).cloned();
                     match known {
-                        Some(_) => self.note(new),
+                        // In place of the old one, which has the same number.
+                        Some(holder) => self.note(new, holder),
                         None => self.remove_file(new),
                     }
                 }
@@ -278,8 +287,13 @@ impl Store {
         }
     }
 
-    fn note(&self, place: Place) {
-        let gone = self.index.borrow_mut().insert(place);
+    fn note(&self, place: Place, holder: Holder) {
+        let mut index = self.index.borrow_mut();
+        if self.now().steady >= START {
+            index.end_start();
+        }
+        let gone = index.insert(place, holder);
+        drop(index);
         gone.into_iter().for_each(|place| self.gives_way(place));
     }
 
@@ -306,7 +320,7 @@ impl Store {
     fn make_room(&self, bytes: u64) {
         let mut freed = 0;
         while freed < bytes.saturating_mul(2) {
-            let Some(place) = self.index.borrow_mut().forget_oldest() else { return };
+            let Some(place) = self.index.borrow_mut().forget_one() else { return };
             freed += place.length;
             self.remove_file(place);
         }

@@ -1,8 +1,8 @@
-//! Where answers lie on disk: a book of the files, about 150 bytes for each.
+//! Where answers lie on disk: a book of the files, about 300 bytes for each.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
+use super::holder::{Holder, Holdings};
 use super::{Digest, parts_of};
 
 /// Files that are known at most.
@@ -34,6 +34,13 @@ impl Place {
     }
 }
 
+/// What a file counts for when one has to give way: its bytes and its part of the files that are
+/// known, so that whoever takes these with small ones has the most. In units of which a `usize` of
+/// 32 bits holds a terabyte.
+fn weight(place: &Place, limit: u64) -> usize {
+    ((place.size() + limit / MAX_FILES as u64) / (BLOCK / 16)) as usize
+}
+
 /// What has no room any more, because something else grew.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Gone {
@@ -43,22 +50,32 @@ pub struct Gone {
     pub unfinished: Vec<u64>,
 }
 
+/// A file that is whole.
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    holder: Holder,
+    used: u64,
+}
+
 /// A file that is not whole.
 #[derive(Debug)]
 struct Growing {
-    holder: Rc<str>,
+    holder: Holder,
     bytes: u64,
     /// When it grew last.
     grew: u64,
 }
 
-/// All files, within a limit; the least recently used go first.
+/// All files, within a limit. Of the holder with the most the least recently used go first.
 #[derive(Debug)]
 pub struct Index {
-    targets: BTreeMap<Digest, Vec<(Place, u64)>>,
-    /// By when they were used last.
-    by_use: BTreeMap<u64, (Digest, u64)>,
+    targets: BTreeMap<Digest, Vec<Entry>>,
+    holdings: Holdings,
+    /// What nobody was given since the start goes before all else.
+    is_past_start: bool,
     last_use: u64,
+    count: usize,
     bytes: u64,
     /// Files that are not whole, by number.
     growing: BTreeMap<u64, Growing>,
@@ -69,15 +86,25 @@ pub struct Index {
 impl Index {
     /// For so many bytes on disk.
     pub fn new(limit: u64) -> Index {
-        let (targets, by_use, last_use, bytes) = Default::default();
+        let (targets, is_past_start, last_use, count, bytes) = Default::default();
         let (growing, growing_bytes) = Default::default();
-        Index { targets, by_use, last_use, bytes, growing, growing_bytes, limit }
+        Index {
+            targets,
+            holdings: Holdings::default(),
+            is_past_start,
+            last_use,
+            count,
+            bytes,
+            growing,
+            growing_bytes,
+            limit,
+        }
     }
 
     /// The files of a target, newest first.
     pub fn of_target(&self, digest: Digest) -> Vec<Place> {
         let all = self.targets.get(&digest);
-        all.map(|all| all.iter().rev().map(|(place, _)| *place).collect()).unwrap_or_default()
+        all.map(|all| all.iter().rev().map(|it| it.place).collect()).unwrap_or_default()
     }
 
     /// Is there any of this target?
@@ -88,29 +115,41 @@ impl Index {
     /// The files of a target and of its parts.
     pub fn of_target_and_parts(&self, digest: Digest) -> Vec<Place> {
         let all = self.targets.range(parts_of(digest));
-        all.flat_map(|(_, all)| all.iter().map(|(place, _)| *place)).collect()
+        all.flat_map(|(_, all)| all.iter().map(|it| it.place)).collect()
     }
 
-    /// It was used.
-    pub fn touch(&mut self, digest: Digest, number: u64) {
+    /// For whom this file is kept; `None`: it is not.
+    pub fn holder(&self, digest: Digest, number: u64) -> Option<&Holder> {
+        let it = self.targets.get(&digest)?.iter().find(|it| it.place.number == number)?;
+        Some(&it.holder)
+    }
+
+    /// This one was given it. What was nobody's is his.
+    pub fn touch(&mut self, digest: Digest, number: u64, by: &Holder) {
         let Some(all) = self.targets.get_mut(&digest) else { return };
-        let Some((_, used)) = all.iter_mut().find(|(p, _)| p.number == number) else { return };
-        self.by_use.remove(used);
+        let Some(it) = all.iter_mut().find(|it| it.place.number == number) else { return };
+        self.holdings.remove(&it.holder.in_group(), &(it.used, digest, number));
         self.last_use += 1;
-        *used = self.last_use;
-        self.by_use.insert(*used, (digest, number));
+        it.used = self.last_use;
+        if it.holder == Holder::Nobody {
+            it.holder = by.clone();
+        }
+        let used = (it.used, digest, number);
+        self.holdings.add(&it.holder.in_group(), used, weight(&it.place, self.limit));
     }
 
     /// Notes a file, in place of one of the same number; those that are beyond the limits now are
     /// forgotten, and to be removed.
-    pub fn insert(&mut self, place: Place) -> Vec<Place> {
+    pub fn insert(&mut self, place: Place, holder: Holder) -> Vec<Place> {
         self.forget(place.digest, place.number);
         self.last_use += 1;
-        self.by_use.insert(self.last_use, (place.digest, place.number));
+        let used = (self.last_use, place.digest, place.number);
+        self.holdings.add(&holder.in_group(), used, weight(&place, self.limit));
+        self.count += 1;
         self.bytes += place.size();
         let all = self.targets.entry(place.digest).or_default();
-        all.push((place, self.last_use));
-        let crowded = (all.len() > VARIANTS).then(|| all[0].0);
+        all.push(Entry { place, holder, used: self.last_use });
+        let crowded = (all.len() > VARIANTS).then(|| all[0].place);
         let crowded = crowded.and_then(|old| self.forget(old.digest, old.number));
         let mut gone: Vec<Place> = crowded.into_iter().collect();
         gone.extend(self.shrink());
@@ -120,17 +159,18 @@ impl Index {
     /// Forgets what is beyond the limits.
     fn shrink(&mut self) -> Vec<Place> {
         let mut gone = Vec::new();
-        while (self.bytes + self.growing_bytes > self.limit || self.by_use.len() > MAX_FILES)
-            && let Some(oldest) = self.forget_oldest()
+        while (self.bytes + self.growing_bytes > self.limit || self.count > MAX_FILES)
+            && let Some(place) = self.forget_one()
         {
-            gone.push(oldest);
+            gone.push(place);
         }
         gone
     }
 
     /// A file of this holder's begins that is not whole.
-    pub fn begin(&mut self, number: u64, holder: Rc<str>) {
+    pub fn begin(&mut self, number: u64, holder: Holder) {
         self.last_use += 1;
+        let holder = holder.as_one();
         self.growing.insert(number, Growing { holder, bytes: 0, grew: self.last_use });
     }
 
@@ -169,38 +209,47 @@ impl Index {
         }
     }
 
-    /// Forgets the least recently used one.
-    pub fn forget_oldest(&mut self) -> Option<Place> {
-        let (_, &(digest, number)) = self.by_use.first_key_value()?;
+    /// What nobody was given since the program started goes first from now on. All hosts have had
+    /// their time to ask for it, and no new answer of nobody's would ever displace it.
+    pub fn end_start(&mut self) {
+        self.is_past_start = true;
+    }
+
+    /// Forgets the one that gives way.
+    pub fn forget_one(&mut self) -> Option<Place> {
+        let of_nobody = self.holdings.first_of(&Holder::Nobody.in_group());
+        let gives_way = of_nobody.filter(|_| self.is_past_start);
+        let &(_, digest, number) = gives_way.or_else(|| self.holdings.gives_way())?;
         self.forget(digest, number)
     }
 
     /// Forgets one.
     pub fn forget(&mut self, digest: Digest, number: u64) -> Option<Place> {
         let all = self.targets.get_mut(&digest)?;
-        let at = all.iter().position(|(p, _)| p.number == number)?;
-        let (place, used) = all.remove(at);
+        let at = all.iter().position(|it| it.place.number == number)?;
+        let Entry { place, holder, used } = all.remove(at);
         if all.is_empty() {
             self.targets.remove(&digest);
         }
-        self.by_use.remove(&used);
+        self.holdings.remove(&holder.in_group(), &(used, digest, number));
+        self.count -= 1;
         self.bytes -= place.size();
         Some(place)
     }
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = Place> {
-        self.targets.values().flatten().map(|(place, _)| *place)
+        self.targets.values().flatten().map(|it| it.place)
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.by_use.len()
+        self.count
     }
 
     /// Is there none?
     pub fn is_empty(&self) -> bool {
-        self.by_use.is_empty()
+        self.count == 0
     }
 
     /// Bytes that they take, without those that are not whole.

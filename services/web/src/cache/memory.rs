@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::holder::{Holder, Holdings};
 use super::{Asked, Digest, Stored, parts_of};
 
 /// What an answer counts for beside its body and fields.
@@ -12,14 +13,14 @@ const OVERHEAD: usize = 512;
 /// Answers to one target that are told apart by `Vary`.
 const VARIANTS: usize = 8;
 
-/// Answers with their bodies, within a limit; the least recently used go first.
+/// Answers with their bodies, within a limit. Of the holder with the most the least recently used
+/// go first.
 #[derive(Debug)]
 pub struct Memory {
     targets: BTreeMap<Digest, Vec<Slot>>,
-    /// By when they were used last.
-    by_use: BTreeMap<u64, (Digest, u64)>,
+    holdings: Holdings,
     last_use: u64,
-    bytes: usize,
+    count: usize,
     limit: usize,
 }
 
@@ -27,6 +28,7 @@ pub struct Memory {
 struct Slot {
     stored: Arc<Stored>,
     body: Bytes,
+    holder: Holder,
     used: u64,
 }
 
@@ -39,18 +41,19 @@ impl Slot {
 impl Memory {
     /// For so many bytes.
     pub fn new(limit: usize) -> Memory {
-        let (targets, by_use, last_use, bytes) = Default::default();
-        Memory { targets, by_use, last_use, bytes, limit }
+        let (targets, last_use, count) = Default::default();
+        Memory { targets, holdings: Holdings::default(), last_use, count, limit }
     }
 
     /// The newest that answers this.
     pub fn find(&mut self, digest: Digest, asked: &Asked) -> Option<(Arc<Stored>, Bytes)> {
         let slots = self.targets.get_mut(&digest)?;
         let slot = slots.iter_mut().rev().find(|slot| slot.stored.answers(asked))?;
-        self.by_use.remove(&slot.used);
+        let (holder, number) = (slot.holder.in_group(), slot.stored.number);
+        self.holdings.remove(&holder, &(slot.used, digest, number));
         self.last_use += 1;
         slot.used = self.last_use;
-        self.by_use.insert(slot.used, (digest, slot.stored.number));
+        self.holdings.add(&holder, (slot.used, digest, number), slot.size());
         Some((Arc::clone(&slot.stored), slot.body.clone()))
     }
 
@@ -59,27 +62,28 @@ impl Memory {
         self.targets.contains_key(&digest)
     }
 
-    /// Is there this answer?
-    pub fn has_one(&self, digest: Digest, number: u64) -> bool {
-        let slots = self.targets.get(&digest);
-        slots.is_some_and(|slots| slots.iter().any(|slot| slot.stored.number == number))
+    /// For whom this answer is kept; `None`: it is not.
+    pub fn holder(&self, digest: Digest, number: u64) -> Option<&Holder> {
+        let slots = self.targets.get(&digest)?;
+        Some(&slots.iter().find(|slot| slot.stored.number == number)?.holder)
     }
 
     /// Keeps an answer in place of the one that it replaces.
-    pub fn insert(&mut self, digest: Digest, stored: Arc<Stored>, body: Bytes) {
+    pub fn insert(&mut self, digest: Digest, stored: Arc<Stored>, body: Bytes, holder: Holder) {
         self.last_use += 1;
-        let slot = Slot { stored, body, used: self.last_use };
+        let slot = Slot { stored, body, holder, used: self.last_use };
         if slot.size() > self.limit {
             return;
         }
         while let Some(old) = self.displaced(digest, &slot.stored) {
             self.forget(digest, old);
         }
-        self.bytes += slot.size();
-        self.by_use.insert(slot.used, (digest, slot.stored.number));
+        let used = (slot.used, digest, slot.stored.number);
+        self.holdings.add(&slot.holder.in_group(), used, slot.size());
+        self.count += 1;
         self.targets.entry(digest).or_default().push(slot);
-        while self.bytes > self.limit
-            && let Some((_, &(digest, number))) = self.by_use.first_key_value()
+        while self.bytes() > self.limit
+            && let Some(&(_, digest, number)) = self.holdings.gives_way()
         {
             self.forget(digest, number);
         }
@@ -97,9 +101,9 @@ impl Memory {
     pub fn forget(&mut self, digest: Digest, number: u64) {
         let Some(slots) = self.targets.get_mut(&digest) else { return };
         if let Some(at) = slots.iter().position(|slot| slot.stored.number == number) {
-            let slot = slots.remove(at);
-            self.by_use.remove(&slot.used);
-            self.bytes -= slot.size();
+            let Slot { holder, used, .. } = slots.remove(at);
+            self.holdings.remove(&holder.in_group(), &(used, digest, number));
+            self.count -= 1;
         }
         if slots.is_empty() {
             self.targets.remove(&digest);
@@ -109,9 +113,13 @@ impl Memory {
     /// Forgets all variants and parts of a target.
     pub fn forget_target(&mut self, digest: Digest) {
         let of_target: Vec<_> = self.targets.range(parts_of(digest)).map(|(of, _)| *of).collect();
-        for slot in of_target.iter().flat_map(|of| self.targets.remove(of)).flatten() {
-            self.by_use.remove(&slot.used);
-            self.bytes -= slot.size();
+        for digest in of_target {
+            for Slot { stored, holder, used, .. } in
+                self.targets.remove(&digest).unwrap_or_default()
+            {
+                self.holdings.remove(&holder.in_group(), &(used, digest, stored.number));
+                self.count -= 1;
+            }
         }
     }
 
@@ -122,16 +130,16 @@ impl Memory {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.by_use.len()
+        self.count
     }
 
     /// Is there none?
     pub fn is_empty(&self) -> bool {
-        self.by_use.is_empty()
+        self.count == 0
     }
 
     /// Bytes that they take.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.holdings.sum()
     }
 }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use std::sync::Arc;
 
+mod holders;
 mod on_disk;
 mod parts;
 mod rules;
@@ -21,6 +22,11 @@ pub fn at(seconds: u64) -> Now {
 pub fn key(host: &str) -> Key {
     let uri = format!("http://{host}/a").parse().unwrap();
     Key::new("far", "10.2.0.2:80".parse().unwrap(), &uri)
+}
+
+/// A host.
+pub fn one() -> Holder {
+    Holder::Host([10, 1, 0, 1].into())
 }
 
 pub fn map(fields: &[(&str, &str)]) -> HeaderMap {
@@ -78,7 +84,7 @@ fn only_those_who_asked_the_same_of_the_same_server_get_it() {
     let answer = [("cache-control", "max-age=60"), ("vary", "Accept-Encoding")];
     let stored = kept(&[("accept-encoding", "gzip")], &answer).unwrap();
     let digest = stored.key.digest();
-    memory.insert(digest, stored.into(), Bytes::from_static(b"body"));
+    memory.insert(digest, stored.into(), Bytes::from_static(b"body"), one());
     let same = ask(&[("accept-encoding", "gzip"), ("user-agent", "x")], 5);
     let mut finds = |asked: &Asked| memory.find(asked.key.digest(), asked).is_some();
     assert!(finds(&same));
@@ -118,7 +124,7 @@ fn an_answer_is_not_given_for_a_target_of_the_same_digest() {
     let mut memory = Memory::new(1 << 20);
     let stored = kept(&[], &[("cache-control", "max-age=60")]).unwrap();
     let digest = stored.key.digest();
-    memory.insert(digest, stored.into(), Bytes::new());
+    memory.insert(digest, stored.into(), Bytes::new(), one());
     let other = Asked { key: key("b"), ..ask(&[], 1) };
     assert!(memory.find(digest, &other).is_none());
 }
@@ -134,14 +140,14 @@ fn variants_stand_beside_each_other_and_the_oldest_gives_way() {
         Stored { number: n, ..stored }
     };
     for n in 1..=9 {
-        memory.insert(digest, variant(n).into(), Bytes::from(vec![n as u8]));
+        memory.insert(digest, variant(n).into(), Bytes::from(vec![n as u8]), one());
     }
     let mut body = |n: u64| memory.find(digest, &ask(&[("foo", &n.to_string())], 1)).map(|f| f.1);
     assert_eq!(body(9).as_deref(), Some(&[9][..]));
     assert_eq!(body(2).as_deref(), Some(&[2][..]));
     assert_eq!(body(1), None);
     let anew = Stored { number: 10, ..variant(2) };
-    memory.insert(digest, anew.into(), Bytes::from_static(b"new"));
+    memory.insert(digest, anew.into(), Bytes::from_static(b"new"), one());
     assert_eq!(memory.find(digest, &ask(&[("foo", "2")], 1)).unwrap().1, "new");
     assert_eq!(memory.len(), 8);
 }
@@ -155,14 +161,14 @@ fn memory_has_a_limit_and_the_least_recently_used_go_first() {
         let fields = map(&[("cache-control", "max-age=60")]);
         let stored = keep(&asked, StatusCode::OK, &fields, at(1)).unwrap();
         let stored = Stored { number: n as u64, ..stored };
-        memory.insert(asked.key.digest(), Arc::new(stored), Bytes::from(vec![0; 5_000]));
+        memory.insert(asked.key.digest(), Arc::new(stored), Bytes::from(vec![0; 5_000]), one());
         assert!(memory.bytes() <= 100_000);
         assert!(memory.find(key("h0").digest(), &self::ask_of(0)).is_some(), "used all the time");
     }
     assert!(memory.find(key("h1").digest(), &asked(1)).is_none());
     assert!(memory.find(key("h99").digest(), &asked(99)).is_some());
     let stored = kept(&[], &[("cache-control", "max-age=60")]).unwrap();
-    memory.insert(key("a").digest(), stored.into(), Bytes::from(vec![0; 200_000]));
+    memory.insert(key("a").digest(), stored.into(), Bytes::from(vec![0; 200_000]), one());
     assert!(memory.bytes() <= 100_000, "what is longer than all of it is not kept");
 }
 
@@ -175,8 +181,8 @@ fn the_book_of_files_has_limits_of_bytes_and_variants() {
     let place = |digest, number, length| Place { digest, uri: 0, number, length };
     let mut index = Index::new(1 << 20);
     for n in 0..1000 {
-        index.insert(place(n as u128, n, 10_000));
-        index.touch(0, 0);
+        index.insert(place(n as u128, n, 10_000), one());
+        index.touch(0, 0, &one());
         assert!(index.bytes() <= 1 << 20);
     }
     assert!(index.len() < 100);
@@ -185,13 +191,13 @@ fn the_book_of_files_has_limits_of_bytes_and_variants() {
     assert_eq!(index.all().count(), index.len());
     let mut index = Index::new(1 << 20);
     for n in 0..8 {
-        assert!(index.insert(place(7, n, 10)).is_empty());
+        assert!(index.insert(place(7, n, 10), one()).is_empty());
     }
-    assert_eq!(index.insert(place(7, 8, 10)), [place(7, 0, 10)]);
+    assert_eq!(index.insert(place(7, 8, 10), one()), [place(7, 0, 10)]);
     assert_eq!(index.of_target(7).len(), 8);
     assert_eq!(index.of_target(7)[0].number, 8, "the newest first");
-    assert_eq!(index.insert(place(7, 3, 50)), [], "in place of itself");
-    assert_eq!(index.insert(place(8, 9, 2 << 20)).last(), Some(&place(8, 9, 2 << 20)));
+    assert_eq!(index.insert(place(7, 3, 50), one()), [], "in place of itself");
+    assert_eq!(index.insert(place(8, 9, 2 << 20), one()).last(), Some(&place(8, 9, 2 << 20)));
     assert!(index.is_empty() && index.bytes() == 0, "what is longer than all displaces all");
 }
 
@@ -274,7 +280,7 @@ fn long_targets_and_many_fields_count_for_the_memory_that_they_take() {
         let fields = map(&fields.chain([("date", DATE)]).collect::<Vec<_>>());
         let stored = keep(&asked, StatusCode::OK, &fields, at(0)).unwrap();
         let stored = Stored { number: n, ..stored };
-        memory.insert(asked.key.digest(), stored.into(), Bytes::new());
+        memory.insert(asked.key.digest(), stored.into(), Bytes::new(), one());
     }
     assert!(memory.len() <= (1 << 20) / 30_000, "{} answers", memory.len());
 }

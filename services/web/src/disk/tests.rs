@@ -7,7 +7,7 @@ use http::{Request, StatusCode, Uri};
 use tempfile::TempDir;
 
 use super::*;
-use crate::cache::{Asked, Index, Key, Stored, keep};
+use crate::cache::{Asked, Holder, Index, Key, Stored, keep};
 
 fn now() -> Now {
     Now { steady: Duration::from_secs(1), calendar: Duration::from_secs(1_000) }
@@ -178,7 +178,7 @@ fn a_hundred_thousand_answers_are_known_without_opening_one() {
     let begin = std::time::Instant::now();
     let (_disk, places) = Disk::open(dir.path()).unwrap();
     let mut index = Index::new(10 << 30);
-    places.into_iter().for_each(|place| drop(index.insert(place)));
+    places.into_iter().for_each(|place| drop(index.insert(place, Holder::Nobody)));
     println!("100,000 answers are known after {:?}", begin.elapsed());
     assert_eq!(index.len(), 100_000);
 }

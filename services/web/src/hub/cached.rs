@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::cache::{
-    self, Asked, Verdict, agrees, changes, condition, judge, keep, obsolete,
+    self, Asked, Holder, Verdict, agrees, changes, condition, judge, keep, obsolete,
 };
 use bentpipe_web::headers;
 use http::{Request, Response, StatusCode, Uri, header};
@@ -107,7 +107,7 @@ impl Hub {
         };
         let mut request = request.map(drop);
         kept.hosts.request(&shared);
-        let found = kept.store.find(&asked).await;
+        let found = kept.store.find(&asked, &Holder::Peer(key.0.clone())).await;
         let stored = found.as_ref().map(|found| &*found.stored);
         match (judge(&asked, stored, kept.store.now()), found) {
             (Verdict::Fresh, Some(found)) => {
@@ -168,7 +168,7 @@ impl Hub {
             return Ok(stale);
         }
         let keep = keep(&asked, status, answer.headers(), store.now());
-        let keep = keep.and_then(|stored| store.begin(&asked, stored, key.0.clone()));
+        let keep = keep.and_then(|stored| store.begin(&asked, stored, Holder::Peer(key.0.clone())));
         if let Some(Found { stored: old, .. }) = &found {
             let head = asked.is_head() && status == StatusCode::OK;
             let other = head && !old.agrees_with_head(answer.headers());

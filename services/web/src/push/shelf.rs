@@ -68,6 +68,11 @@ pub struct Page {
 }
 
 impl Page {
+    /// The host that asked for it.
+    pub fn host(&self) -> IpAddr {
+        self.way.from
+    }
+
     /// The fields with which the object of this name was asked for: another host's without cookies.
     pub fn asked_with(&self, name: &str) -> HeaderMap {
         let mut fields = self.fields.clone();

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bentpipe_web::cache::{Asked, Stored};
+use bentpipe_web::cache::{Asked, Holder, Stored};
 use bentpipe_web::disk::SMALL;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -26,8 +26,8 @@ pub struct Keep {
     /// Its bytes, until they are too many for memory.
     so_far: BytesMut,
     /// Room for these.
-    places: Vec<Place>,
-    holder: Rc<str>,
+    places: Vec<Place<Holder>>,
+    holder: Holder,
     length: u64,
     /// A file was begun for it.
     on_disk: bool,
@@ -36,20 +36,21 @@ pub struct Keep {
 }
 
 impl Store {
-    /// Begins to keep an answer, unless it says itself that it is too long. Until it is whole it
-    /// counts for its holder, who asked for it.
+    /// Begins to keep an answer, unless it says itself that it is too long. It counts for its
+    /// holder, who asked for it.
     pub fn begin(
         self: &Rc<Store>,
         asked: &Asked,
         mut stored: Stored,
-        holder: Rc<str>,
+        holder: Holder,
     ) -> Option<Keep> {
         if length_of(&stored.fields).is_some_and(|length| length > self.longest()) {
             return None;
         }
         self.last.set(self.last.get() + 1);
         stored.number = self.last.get();
-        let pending = Pending { digest: stored.digest(), uri: stored.key.uri_digest() };
+        let (digest, uri) = (stored.digest(), stored.key.uri_digest());
+        let pending = Pending { digest, uri, holder: holder.clone() };
         self.pending.borrow_mut().insert(stored.number, pending);
         let (so_far, places, length, on_disk, over) = Default::default();
         let (store, asked_at) = (Rc::clone(self), asked.at.steady);
@@ -82,7 +83,7 @@ impl Keep {
         if self.on_disk {
             return self.grow(bytes.clone());
         }
-        let Some(place) = self.store.on_their_way.take(&self.holder, bytes.len()) else {
+        let Some(place) = self.store.on_their_way.take(&self.holder.as_one(), bytes.len()) else {
             return self.give_up();
         };
         self.places.push(place);
@@ -138,7 +139,8 @@ impl Keep {
         if !self.on_disk {
             let body = self.take_bytes();
             let (digest, stored) = (self.stored.digest(), Arc::new(self.stored.clone()));
-            self.store.memory.borrow_mut().insert(digest, stored, body.clone());
+            let holder = self.holder.clone();
+            self.store.memory.borrow_mut().insert(digest, stored, body.clone(), holder);
             if self.store.files.borrow().is_none() {
                 return self.give_up();
             }

@@ -16,6 +16,14 @@ const LIMIT: u64 = 2 << 20;
 /// Answers of this size are on disk alone.
 const LENGTH: usize = (LIMIT / PART) as usize;
 
+fn ship() -> Holder {
+    Holder::Host([10, 1, 0, 2].into())
+}
+
+fn evil() -> Holder {
+    Holder::Host([10, 1, 0, 3].into())
+}
+
 fn asked(store: &Store, n: usize) -> Asked {
     let uri = format!("http://a.test/{n}").parse().unwrap();
     let key = Key::new("far", "10.2.0.2:80".parse().unwrap(), &uri);
@@ -24,15 +32,15 @@ fn asked(store: &Store, n: usize) -> Asked {
 
 /// An answer of which so many bytes have come.
 fn begun(store: &Rc<Store>, n: usize, length: usize) -> Keep {
-    begun_for("ship", store, n, length)
+    begun_for(ship(), store, n, length)
 }
 
-fn begun_for(holder: &str, store: &Rc<Store>, n: usize, length: usize) -> Keep {
+fn begun_for(holder: Holder, store: &Rc<Store>, n: usize, length: usize) -> Keep {
     let asked = asked(store, n);
     let mut answer = http::HeaderMap::new();
     answer.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
     let stored = bentpipe_web::cache::keep(&asked, StatusCode::OK, &answer, store.now()).unwrap();
-    let mut keep = store.begin(&asked, stored, holder.into()).unwrap();
+    let mut keep = store.begin(&asked, stored, holder).unwrap();
     for at in (0..length).step_by(64 << 10) {
         keep.append(&Bytes::from(vec![n as u8; (length - at).min(64 << 10)]));
     }
@@ -79,9 +87,9 @@ fn answers_that_never_end_take_a_part_of_the_disk_and_most_of_what_is_kept_remai
         assert!(of_it <= LIMIT / 4, "{of_it} bytes of files that are not whole");
         assert!(of_it + store.sizes().disk_bytes <= LIMIT, "{of_it} beside what is kept");
         for n in 2..7 {
-            assert!(store.find(&asked(store, n)).await.is_some(), "{n} was kept before");
+            assert!(store.find(&asked(store, n), &ship()).await.is_some(), "{n} was kept before");
         }
-        assert!(store.find(&asked(store, 0)).await.is_none(), "the oldest gives way");
+        assert!(store.find(&asked(store, 0), &ship()).await.is_none(), "the oldest gives way");
         // Nor do they keep others from the disk.
         begun(store, 41, LENGTH).finish();
         until(|| store.index.borrow().has(asked(store, 41).key.digest())).await;
@@ -90,7 +98,7 @@ fn answers_that_never_end_take_a_part_of_the_disk_and_most_of_what_is_kept_remai
         for n in 50..60 {
             begun(store, n, LENGTH).finish();
             until(|| store.pending.borrow().is_empty()).await;
-            assert!(store.find(&asked(store, n)).await.is_some(), "{n}");
+            assert!(store.find(&asked(store, n), &ship()).await.is_some(), "{n}");
         }
         assert_eq!(unfinished(directory), 0);
     });
@@ -101,17 +109,59 @@ fn answers_of_one_host_that_never_end_take_neither_disk_nor_memory_from_another(
     with_store(async |_, store| {
         let part = LENGTH - (LENGTH >> 2);
         let mut own = begun(store, 1, part);
-        let held: Vec<_> = (10..30).map(|n| begun_for("evil", store, n, LENGTH - 1)).collect();
+        let held: Vec<_> = (10..30).map(|n| begun_for(evil(), store, n, LENGTH - 1)).collect();
         // It has not grown for longest.
         own.append(&Bytes::from(vec![1; LENGTH - part]));
         own.finish();
         assert!(store.has(asked(store, 1).key.digest()), "it is kept");
         // In memory, too.
         let short = 60 << 10;
-        let more: Vec<_> = (30..60).map(|n| begun_for("evil", store, n, short)).collect();
+        let more: Vec<_> = (30..60).map(|n| begun_for(evil(), store, n, short)).collect();
         begun(store, 2, short).finish();
         assert!(store.has(asked(store, 2).key.digest()), "it is kept");
         drop((held, more));
+    });
+}
+
+#[test]
+fn answers_for_one_host_displace_its_own_in_memory_and_on_disk_and_after_a_restart_nobodys() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let length = 16 << 10;
+    let opened = async || {
+        let store = Store::open(Some(directory.path()), 1 << 20, LIMIT, Rc::default());
+        until(|| store.files.borrow().is_some()).await;
+        store
+    };
+    LocalSet::new().block_on(&runtime, async {
+        let store = opened().await;
+        for n in 0..10 {
+            begun(&store, n, length).finish();
+            until(|| store.pending.borrow().is_empty()).await;
+        }
+        for n in 100..400 {
+            begun_for(evil(), &store, n, length).finish();
+            until(|| store.pending.borrow().is_empty()).await;
+        }
+        for n in 0..10 {
+            let digest = asked(&store, n).key.digest();
+            assert!(store.memory.borrow().has(digest), "{n} in memory");
+            assert!(store.index.borrow().has(digest), "{n} on disk");
+        }
+        assert!(store.sizes().disk_bytes <= LIMIT && store.sizes().memory_bytes <= 1 << 20);
+    });
+    LocalSet::new().block_on(&runtime, async {
+        let store = opened().await;
+        assert!(store.find(&asked(&store, 0), &ship()).await.is_some());
+        let before = store.sizes().on_disk;
+        for n in 400..700 {
+            begun_for(evil(), &store, n, length).finish();
+            until(|| store.pending.borrow().is_empty()).await;
+        }
+        // Half of the disk was nobody's still, and one the other host's again.
+        let left = store.index.borrow().all().filter(|place| place.number <= 400).count();
+        assert!(left as u64 >= before / 2 - 1, "{left} of {before} are left");
+        assert!(store.index.borrow().has(asked(&store, 0).key.digest()));
     });
 }
 
@@ -136,8 +186,8 @@ fn what_is_purged_while_it_is_on_its_way_is_not_kept() {
         assert!(!store.has(asked(store, 1).key.digest()));
         assert!(store.has(asked(store, 2).key.digest()));
         until(|| store.pending.borrow().is_empty()).await;
-        assert!(store.find(&asked(store, 1)).await.is_none());
-        assert!(store.find(&asked(store, 2)).await.is_some());
+        assert!(store.find(&asked(store, 1), &ship()).await.is_none());
+        assert!(store.find(&asked(store, 2), &ship()).await.is_some());
     });
 }
 
@@ -145,13 +195,14 @@ fn what_is_purged_while_it_is_on_its_way_is_not_kept() {
 fn what_is_forgotten_while_its_file_is_read_is_not_found_again() {
     with_store(async |_, store| {
         let asked = on_disk(store, 1).await;
-        let mut finding = Box::pin(store.find(&asked));
+        let ship = ship();
+        let mut finding = Box::pin(store.find(&asked, &ship));
         let polled = poll_fn(|context| Poll::Ready(finding.as_mut().poll(context))).await;
         assert!(polled.is_pending(), "its file is read");
         tokio::time::sleep(Duration::from_millis(100)).await;
         store.forget_target(&asked.key);
         drop(finding.await);
-        assert!(store.find(&asked).await.is_none());
+        assert!(store.find(&asked, &ship).await.is_none());
         assert!(!store.has(asked.key.digest()));
     });
 }
@@ -160,13 +211,13 @@ fn what_is_forgotten_while_its_file_is_read_is_not_found_again() {
 fn what_is_forgotten_while_it_is_validated_is_given_once_and_not_kept() {
     with_store(async |_, store| {
         let asked = on_disk(store, 1).await;
-        let found = store.find(&asked).await.expect("it is kept");
+        let found = store.find(&asked, &ship()).await.expect("it is kept");
         store.forget_target(&asked.key);
         let mut fields = http::HeaderMap::new();
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
         let fresh = store.holds(&asked, &found, &fields);
         assert_eq!(fresh.stored.length, 1000);
-        assert!(store.find(&asked).await.is_none());
+        assert!(store.find(&asked, &ship()).await.is_none());
         // What is still kept, in memory or on its way to the disk, holds again.
         for n in 2..4 {
             let mut keep = begun(store, n, 1000);
@@ -176,7 +227,7 @@ fn what_is_forgotten_while_it_is_validated_is_given_once_and_not_kept() {
             if n == 3 {
                 until(|| store.index.borrow().has(digest)).await;
             }
-            let found = store.find(&asked).await.expect("it is kept");
+            let found = store.find(&asked, &ship()).await.expect("it is kept");
             store.memory.borrow_mut().forget(digest, found.stored.number);
             store.holds(&asked, &found, &fields);
             assert!(store.memory.borrow().has(digest), "{n}");
@@ -198,7 +249,7 @@ fn what_has_more_pieces_than_its_file_can_tell_is_not_begun() {
             answer.insert(CONTENT_LENGTH, length.into());
             let stored = bentpipe_web::cache::keep(&asked, StatusCode::OK, &answer, store.now());
             let stored = stored.unwrap();
-            store.begin(&asked, stored.clone(), "ship".into()).map(|_| stored)
+            store.begin(&asked, stored.clone(), ship()).map(|_| stored)
         };
         let mut stored = begins(700 << 20).expect("it has room");
         stored.fields.insert("x-long", "x".repeat(60 << 10).parse().unwrap());

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::cache::{
-    Asked, Key, Verdict, changes, condition, judge, judge_cut_off, keep, obsolete,
+    Asked, Holder, Key, Verdict, changes, condition, judge, judge_cut_off, keep, obsolete,
 };
 use bentpipe_web::first;
 use bentpipe_web::headers::{self, Way};
@@ -21,7 +21,6 @@ use crate::body::{Body, keeping, nothing, passing, whole};
 use crate::counted::Counted;
 use crate::loads::Source;
 use crate::local::{Local, unless};
-use crate::shares::holder_of;
 use crate::store::{Found, kept};
 use crate::terminal::Pushes;
 
@@ -120,13 +119,14 @@ impl Terminal {
 
     /// What is kept of it, or of the same at another address of the host.
     async fn find(&self, asked: &mut Asked, uri: &Uri) -> Option<Found> {
-        if let Some(found) = self.store.find(asked).await {
+        let by = holder_of(&asked.fields);
+        if let Some(found) = self.store.find(asked, &by).await {
             return Some(found);
         }
         let own = asked.key.clone();
         for key in self.pushes.beside(&own, uri) {
             asked.key = key;
-            if let Some(found) = self.store.find(asked).await {
+            if let Some(found) = self.store.find(asked, &by).await {
                 return Some(found);
             }
         }
@@ -165,8 +165,7 @@ impl Terminal {
             Counted::add(&self.counted.stale);
             Some(self.store.give(&asked, found))
         };
-        let host = headers::way(request.headers()).map(|way| way.from);
-        let holder = host.map_or_else(|| "".into(), holder_of);
+        let holder = holder_of(request.headers());
         let asking = self.ask_server(peer, request.map(|()| nothing()));
         let may_stand_in = found.as_ref().is_some_and(|f| f.stored.stands_in(&asked, now(), true));
         let answered = match may_stand_in {
@@ -273,6 +272,11 @@ impl Terminal {
             self.meanwhile.borrow_mut().remove(&which);
         });
     }
+}
+
+/// The host that asks.
+fn holder_of(fields: &HeaderMap) -> Holder {
+    headers::way(fields).map_or(Holder::Nobody, |way| Holder::Host(way.from))
 }
 
 /// No server could be asked.

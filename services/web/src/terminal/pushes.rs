@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bentpipe_web::cache::{self, Digest, Stored};
+use bentpipe_web::cache::{self, Digest, Holder, Stored};
 use bentpipe_web::delta::{self, MAX_PAGE, Owner, Unpacker, Versions};
 use bentpipe_web::encoded::Decoder;
 use bentpipe_web::headers::{self, Way};
@@ -41,7 +41,6 @@ use crate::gateway::Gateway;
 use crate::hosts::Hosts;
 use crate::loads::Source;
 use crate::local::{Local, sooner};
-use crate::shares::holder_of;
 use crate::socket::{Socket, watched};
 use crate::store::{Found, Keep, Store};
 use crate::tray::{Tray, Unread};
@@ -452,11 +451,15 @@ impl Pushes {
         fields: &HeaderMap,
     ) -> Option<Found> {
         let mut request = Request::new(());
-        let asked_with = self.shelf.borrow_mut().page_of(page)?.asked_with(&name_of(uri));
-        *request.headers_mut() = asked_with;
+        let by = {
+            let mut shelf = self.shelf.borrow_mut();
+            let its = shelf.page_of(page)?;
+            *request.headers_mut() = its.asked_with(&name_of(uri));
+            Holder::Host(its.host())
+        };
         let (key, now) = (cache::Key::new(peer, to, uri), self.store.now());
         let asked = cache::Asked::of(&request, &key, true, now)?;
-        let found = self.store.find(&asked).await?;
+        let found = self.store.find(&asked, &by).await?;
         // It may have been replaced meanwhile.
         let is_same = fields::is_same(fields, &found.stored.fields);
         is_same.then(|| self.store.holds(&asked, &found, fields))
@@ -513,7 +516,7 @@ impl Pushes {
         let asked = cache::Asked::of(&request, &key, true, now)?;
         let stored = cache::keep(&asked, tray.status, &tray.fields, now)?;
         self.holds(&stored);
-        self.store.begin(&asked, stored, holder_of(host))
+        self.store.begin(&asked, stored, Holder::Host(host))
     }
 
     /// Fills a tray with what comes.

@@ -102,10 +102,10 @@ fn whoever_forgets_a_target_forgets_its_parts() {
     let other = other.digests().last().unwrap();
     for (number, stored) in stored.into_iter().enumerate() {
         let (digest, uri, number) = (stored.digest(), stored.key.uri_digest(), number as u64);
-        memory.insert(digest, Stored { number, ..stored }.into(), Bytes::new());
-        assert!(index.insert(Place { digest, uri, number, length: 10 }).is_empty());
+        memory.insert(digest, Stored { number, ..stored }.into(), Bytes::new(), one());
+        assert!(index.insert(Place { digest, uri, number, length: 10 }, one()).is_empty());
     }
-    assert!(index.insert(Place { digest: other, uri: 0, number: 9, length: 10 }).is_empty());
+    assert!(index.insert(Place { digest: other, uri: 0, number: 9, length: 10 }, one()).is_empty());
     assert_eq!((memory.len(), index.len()), (3, 4));
     memory.forget_target(key("a").digest());
     assert!(memory.is_empty());

@@ -123,7 +123,7 @@ fn in_a_hundred_thousand_mixed_requests_nobody_gets_what_is_anothers() {
                 memory.forget(old.digest(), old.number);
             }
             let stored = Stored { number, length: body.len() as u64, ..stored };
-            memory.insert(stored.digest(), stored.into(), body.into());
+            memory.insert(stored.digest(), stored.into(), body.into(), Holder::Nobody);
         }
     }
     assert!(
