@@ -141,6 +141,11 @@ impl Tray {
         }
     }
 
+    /// Has a host taken it?
+    pub fn is_taken(&self) -> bool {
+        self.inside.borrow().taken_by.is_some()
+    }
+
     /// Has its end not come yet?
     pub fn is_coming(&self) -> bool {
         self.inside.borrow().ended.is_none()

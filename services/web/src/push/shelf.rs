@@ -1,7 +1,8 @@
 //! What the terminal was promised and sent ahead of requests, until a host asks for it.
 //!
 //! A thing is for the host whose page named it, and is given once. What nobody asks for in
-//! [`LIFE`] was wasted.
+//! [`LIFE`] was wasted. Where there is no room the host that has the most gives way, of its pages
+//! the oldest with all that came for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::COOKIE;
+use units::{Shares, host_in_network};
 use url::Url;
 
 use crate::cache::{Digest, digest_of, is_secure, origin_of};
@@ -29,6 +31,10 @@ const MAX_THINGS: usize = 8192;
 const MAX_OF_PAGE: usize = 512;
 /// Bytes that wait here, with their fields.
 const MAX_BYTES: usize = 32 << 20;
+/// What a page and a name count for beside bytes when one has to give way: who takes all of any of
+/// the three has the most.
+const OF_PAGE: usize = MAX_BYTES / MAX_PAGES;
+const OF_THING: usize = MAX_BYTES / MAX_THINGS;
 /// Of a longer name nothing is believed; the hub does not push it (`plan`).
 const MAX_NAME: usize = 2 << 10;
 
@@ -65,6 +71,8 @@ pub struct Page {
     /// Names that were promised for it.
     promised: usize,
     news: Duration,
+    /// With all that came for it or was promised.
+    weight: usize,
 }
 
 impl Page {
@@ -122,13 +130,21 @@ struct Thing<T> {
 pub struct Shelf<T> {
     pages: BTreeMap<u64, Page>,
     things: BTreeMap<Key, Thing<T>>,
+    /// Pages by the host that asked for them, in its network.
+    shares: Shares<IpAddr, IpAddr, u64>,
     last_page: u64,
     bytes: usize,
+    /// What gave way since it was asked last: names and bytes of what had come.
+    displaced: Vec<(String, usize)>,
+    /// Something did.
+    has_displaced: bool,
 }
 
 impl<T> Default for Shelf<T> {
     fn default() -> Shelf<T> {
-        Shelf { pages: BTreeMap::new(), things: BTreeMap::new(), last_page: 0, bytes: 0 }
+        let (pages, things, last_page, bytes) = Default::default();
+        let (shares, displaced, has_displaced) = (Shares::default(), Vec::new(), false);
+        Shelf { pages, things, shares, last_page, bytes, displaced, has_displaced }
     }
 }
 
@@ -142,14 +158,72 @@ impl<T: Clone> Shelf<T> {
         fields: HeaderMap,
         now: Duration,
     ) -> u64 {
+        let holder = host_in_network(way.from);
         if self.pages.len() == MAX_PAGES {
-            self.pages.pop_first();
+            let of_others = self.shares.gives_way_to(&holder, OF_PAGE);
+            let own = || self.shares.first_of(&holder);
+            let gives_way = of_others.or_else(own).or_else(|| self.shares.gives_way());
+            gives_way.copied().into_iter().for_each(|page| self.displace(page));
         }
         self.last_page += 1;
-        let (peer, settled) = (peer.to_owned(), BTreeSet::new());
-        let page = Page { peer, way, fields, name, settled, promised: 0, news: now };
+        let (peer, settled, weight) = (peer.to_owned(), BTreeSet::new(), OF_PAGE);
+        let page = Page { peer, way, fields, name, settled, promised: 0, news: now, weight };
         self.pages.insert(self.last_page, page);
+        self.shares.add(&holder, self.last_page, OF_PAGE);
         self.last_page
+    }
+
+    /// The page gives way to another, with all that is for it.
+    fn displace(&mut self, page: u64) {
+        let its = self.things.iter().filter(|(_, thing)| thing.page == page);
+        for key in its.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            if let Some(Thing { here: Some(_), bytes, .. }) = self.remove(&key) {
+                self.displaced.push((key.name, bytes));
+            }
+        }
+        self.forget_page(page);
+        self.has_displaced = true;
+    }
+
+    fn forget_page(&mut self, page: u64) {
+        if let Some(it) = self.pages.remove(&page) {
+            self.shares.remove(&host_in_network(it.way.from), &page);
+        }
+    }
+
+    /// Has a page given way since this was asked last? Whoever waits for its objects waits in vain.
+    pub fn take_displaced(&mut self) -> bool {
+        std::mem::take(&mut self.has_displaced)
+    }
+
+    /// Makes room for so many more things and bytes of the page. False: its host has the most.
+    fn make_room(&mut self, page: u64, things: usize, bytes: usize) -> bool {
+        let Some(it) = self.pages.get(&page) else { return false };
+        let (holder, weight) = (host_in_network(it.way.from), things * OF_THING + bytes);
+        while self.things.len() + things > MAX_THINGS || self.bytes + bytes > MAX_BYTES {
+            match self.shares.gives_way_to(&holder, weight).copied() {
+                Some(page) => self.displace(page),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// The page weighs so much more, and so much less.
+    fn weigh(&mut self, page: u64, more: usize, less: usize) {
+        if let Some(it) = self.pages.get_mut(&page) {
+            let holder = host_in_network(it.way.from);
+            it.weight = it.weight + more - less;
+            self.shares.remove(&holder, &page);
+            self.shares.add(&holder, page, it.weight);
+        }
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Thing<T>> {
+        let thing = self.things.remove(key)?;
+        self.bytes -= thing.bytes;
+        self.weigh(thing.page, 0, OF_THING + thing.bytes);
+        Some(thing)
     }
 
     /// A page that is remembered.
@@ -168,22 +242,27 @@ impl<T: Clone> Shelf<T> {
 
     /// These objects of the page come.
     pub fn promise(&mut self, page: u64, names: Vec<String>, now: Duration) {
-        let Some(it) = self.pages.get_mut(&page) else { return };
-        it.news = now;
-        let own = origin_of(&it.name).to_owned();
+        self.hear_of(page, now);
         for name in names {
+            let Some(it) = self.pages.get_mut(&page) else { return };
             it.promised += 1;
-            if it.promised > MAX_OF_PAGE || self.things.len() >= MAX_THINGS {
+            if it.promised > MAX_OF_PAGE {
                 return;
             }
             if name.len() > MAX_NAME || it.settled.contains(&digest_of(name.as_bytes())) {
                 continue;
             }
-            let to = (origin_of(&name) == own).then_some(it.way.to);
+            let to = (origin_of(&name) == origin_of(&it.name)).then_some(it.way.to);
             let key = Key { peer: it.peer.clone(), from: it.way.from, name };
-            let thing = Thing { page, to, here: None, bytes: 0, came: now };
             // What is here already is younger than the page's request, or the hub would know it.
-            self.things.entry(key).or_insert(thing);
+            if self.things.contains_key(&key) {
+                continue;
+            }
+            if !self.make_room(page, 1, 0) {
+                return;
+            }
+            self.things.insert(key, Thing { page, to, here: None, bytes: 0, came: now });
+            self.weigh(page, OF_THING, 0);
         }
     }
 
@@ -192,7 +271,7 @@ impl<T: Clone> Shelf<T> {
         for name in names {
             let Some(key) = self.settle(peer, page, name) else { return };
             if self.things.get(&key).is_some_and(|t| t.page == page && t.here.is_none()) {
-                self.things.remove(&key);
+                self.remove(&key);
             }
         }
     }
@@ -217,14 +296,14 @@ impl<T: Clone> Shelf<T> {
         let key = self.settle(peer, page, name)?;
         self.pages.get_mut(&page)?.news = now;
         let is_one_more = !self.things.contains_key(&key);
-        if self.bytes + bytes > MAX_BYTES || is_one_more && self.things.len() >= MAX_THINGS {
+        if !self.make_room(page, usize::from(is_one_more), bytes) {
             return None;
         }
+        self.remove(&key);
         let thing = Thing { page, to: Some(to), here: Some(here), bytes, came: now };
         self.bytes += bytes;
-        if let Some(before) = self.things.insert(key.clone(), thing) {
-            self.bytes -= before.bytes;
-        }
+        self.things.insert(key.clone(), thing);
+        self.weigh(page, OF_THING + bytes, 0);
         Some(key)
     }
 
@@ -238,16 +317,19 @@ impl<T: Clone> Shelf<T> {
         Some(Key { peer: peer.to_owned(), from: it.way.from, name })
     }
 
-    /// More of it is here; false if there is no room for that.
+    /// More of it is here; false if there is no room for that, or its page gave way.
     pub fn grow(&mut self, key: &Key, page: u64, bytes: usize, now: Duration) -> bool {
         self.hear_of(page, now);
         // What a host has taken is not here any more.
-        let Some(thing) = self.things.get_mut(key).filter(|t| t.page == page) else { return true };
-        if self.bytes + bytes > MAX_BYTES {
+        if self.things.get(key).is_none_or(|t| t.page != page) {
+            return self.pages.contains_key(&page);
+        }
+        if !self.make_room(page, 0, bytes) {
             return false;
         }
-        thing.bytes += bytes;
+        self.things.get_mut(key).into_iter().for_each(|thing| thing.bytes += bytes);
         self.bytes += bytes;
+        self.weigh(page, bytes, 0);
         true
     }
 
@@ -279,9 +361,8 @@ impl<T: Clone> Shelf<T> {
 
     /// Takes it away, to be given or because it broke off.
     pub fn take(&mut self, key: &Key, page: u64) -> Option<T> {
-        let thing = self.things.get(key).filter(|t| t.page == page)?;
-        self.bytes -= thing.bytes;
-        self.things.remove(key)?.here
+        self.things.get(key).filter(|t| t.page == page)?;
+        self.remove(key)?.here
     }
 
     /// Pages of this host of which something is yet to come: it was promised, or `is_coming` says
@@ -295,23 +376,29 @@ impl<T: Clone> Shelf<T> {
 
     /// Nothing more comes from this peer.
     pub fn lose(&mut self, peer: &str) {
-        self.things.retain(|key, thing| key.peer != peer || thing.here.is_some());
+        let its = self.things.iter().filter(|(key, it)| key.peer == peer && it.here.is_none());
+        for key in its.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.remove(&key);
+        }
     }
 
-    /// Removes what nobody asked for: its names and bytes.
+    /// Removes what nobody asked for: its names and bytes, and those of what gave way.
     pub fn expire(&mut self, now: Duration) -> Vec<(String, usize)> {
-        self.pages.retain(|_, page| now < page.news + LIFE);
-        let (mut wasted, pages) = (Vec::new(), &self.pages);
-        self.things.retain(|key, thing| {
+        let old = self.pages.iter().filter(|(_, page)| now >= page.news + LIFE);
+        for page in old.map(|(page, _)| *page).collect::<Vec<_>>() {
+            self.forget_page(page);
+        }
+        let mut wasted = std::mem::take(&mut self.displaced);
+        let old = self.things.iter().filter(|(_, thing)| {
             // What has not come yet may come as long as its page does.
-            let is_coming = thing.here.is_none() && pages.contains_key(&thing.page);
-            let keep = now < thing.came + LIFE || is_coming;
-            if !keep && thing.here.is_some() {
-                wasted.push((key.name.clone(), thing.bytes));
-            }
-            keep
+            let is_coming = thing.here.is_none() && self.pages.contains_key(&thing.page);
+            now >= thing.came + LIFE && !is_coming
         });
-        self.bytes -= wasted.iter().map(|(_, bytes)| bytes).sum::<usize>();
+        for key in old.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            if let Some(Thing { here: Some(_), bytes, .. }) = self.remove(&key) {
+                wasted.push((key.name, bytes));
+            }
+        }
         wasted
     }
 
@@ -457,6 +544,67 @@ mod tests {
         }
         assert_eq!(shelf.pages.len(), MAX_PAGES);
         assert!(shelf.expire(S + LIFE).is_empty() && shelf.pages.is_empty());
+    }
+
+    /// A page that this host asks for.
+    fn page_of<T: Clone>(shelf: &mut Shelf<T>, from: &str) -> u64 {
+        let way = Way { to: TO, from: from.parse().unwrap() };
+        shelf.page("shore", way, "a.test/".into(), HeaderMap::new(), S)
+    }
+
+    #[test]
+    fn pages_of_one_host_displace_its_own_with_what_came_for_them() {
+        let (mut shelf, page) = shelf();
+        let mine = key("10.1.0.2", "a.test/x");
+        shelf.promise(page, vec![mine.name.clone()], S);
+        let evil = page_of(&mut shelf, "10.1.0.3");
+        let its = key("10.1.0.3", "a.test/x");
+        shelf.arrive(("shore", evil), its.name.clone(), TO, ("x", 100), S);
+        shelf.promise(evil, vec!["a.test/y".into()], S);
+        for _ in 0..MAX_PAGES {
+            page_of(&mut shelf, "10.1.0.3");
+        }
+        assert_eq!(shelf.pages.len(), MAX_PAGES);
+        assert!(matches!(shelf.look(&mine, TO, S, PATIENCE), Look::Coming(_)));
+        assert!(shelf.take_displaced() && !shelf.take_displaced());
+        assert!(!shelf.grow(&its, evil, 1, S), "nobody asks for it any more");
+        assert_eq!((shelf.bytes(), shelf.things.len()), (0, 1));
+        assert_eq!(shelf.expire(S), [("a.test/x".to_owned(), 100)]);
+        // Where all have one page, somebody's goes.
+        let mut shelf = Shelf::<()>::default();
+        for n in 0..2 * MAX_PAGES {
+            page_of(&mut shelf, &format!("10.1.{}.{}", n / 256, n % 256));
+            assert!(shelf.pages.len() <= MAX_PAGES);
+        }
+    }
+
+    #[test]
+    fn names_and_bytes_of_one_host_leave_room_to_the_others() {
+        let mut shelf = Shelf::default();
+        for _ in 0..2 * MAX_THINGS / MAX_OF_PAGE {
+            let evil = page_of(&mut shelf, "10.1.0.3");
+            let names = (0..MAX_OF_PAGE).map(|n| format!("a.test/{evil}/{n}"));
+            shelf.promise(evil, names.collect(), S);
+        }
+        assert_eq!(shelf.things.len(), MAX_THINGS);
+        let page = page_of(&mut shelf, "10.1.0.2");
+        let mine = key("10.1.0.2", "a.test/x");
+        shelf.promise(page, vec![mine.name.clone()], S);
+        assert!(matches!(shelf.look(&mine, TO, S, PATIENCE), Look::Coming(_)));
+        // Bytes, as well.
+        let evil = page_of(&mut shelf, "10.1.0.3");
+        let its = key("10.1.0.3", "a.test/long");
+        shelf.arrive(("shore", evil), its.name.clone(), TO, ("x", 0), S).unwrap();
+        while shelf.grow(&its, evil, 64 << 10, S) {}
+        assert!(shelf.bytes() > MAX_BYTES - (64 << 10));
+        assert!(shelf.arrive(("shore", page), mine.name.clone(), TO, ("x", 500), S).is_some());
+        assert!(shelf.grow(&mine, page, 1 << 20, S));
+        assert_eq!(shelf.look(&mine, TO, S, PATIENCE), Look::Here("x", page));
+        assert!(shelf.bytes() <= MAX_BYTES);
+        let is_its = |weight| shelf.shares.sum() == weight;
+        assert!(is_its(shelf.pages.values().map(|page| page.weight).sum()));
+        shelf.expire(S + LIFE);
+        assert_eq!((shelf.bytes(), shelf.shares.sum()), (0, 0));
     }
 
     #[test]

@@ -136,6 +136,7 @@ impl Pushes {
         let (owner, name) = ((peer.to_owned(), way.from), name_of(uri));
         self.expire(now);
         let page = self.shelf.borrow_mut().page(peer, way, name.clone(), copied, now);
+        self.tell_displaced();
         fields::set_ask(request.headers_mut(), &Ask { page, bytes, held, had });
         let mut versions = self.versions.borrow_mut();
         let base = versions.like(&owner, &name);
@@ -187,6 +188,13 @@ impl Pushes {
     fn expire(&self, now: Duration) {
         for (name, bytes) in self.shelf.borrow_mut().expire(now) {
             self.waste(&name, bytes);
+        }
+    }
+
+    /// Who waits for an object of a page that gave way is to ask for it.
+    fn tell_displaced(&self) {
+        if self.shelf.borrow_mut().take_displaced() {
+            self.changed.notify_waiters();
         }
     }
 
@@ -487,9 +495,12 @@ impl Pushes {
         let bytes = headers::size(&fields);
         let tray = Rc::new(Tray::new(status, fields, Rc::clone(&self.unread)));
         let here = (Here::Pushed(Rc::clone(&tray)), bytes);
-        let key = shelf.arrive((&peer, page), name_of(&uri), to, here, now)?;
-        let asked_with = shelf.page_of(page)?.asked_with(&key.name);
+        let key = shelf.arrive((&peer, page), name_of(&uri), to, here, now);
+        let asked_with =
+            key.as_ref().and_then(|key| Some(shelf.page_of(page)?.asked_with(&key.name)));
         drop(shelf);
+        self.tell_displaced();
+        let (key, asked_with) = (key?, asked_with?);
         self.changed.notify_waiters();
         Counted::add(&self.counted.pushed);
         let keep = self.keep((&peer, to, key.from), &uri, asked_with, &tray);
@@ -544,7 +555,10 @@ impl Pushes {
                 keep.append(&data);
             }
             let has_room = this.shelf.borrow_mut().grow(&key, page, data.len(), this.now());
-            if !has_room || !tray.put(data).await {
+            this.tell_displaced();
+            // What a host reads goes on, although its page gave way.
+            let is_wanted = has_room || tray.is_taken();
+            if !is_wanted || !tray.put(data).await {
                 break false;
             }
         };
@@ -732,6 +746,7 @@ impl Unframed {
                 (Part::Promises(names), Some(page)) => {
                     let now = self.pushes.now();
                     self.pushes.shelf.borrow_mut().promise(page, names, now);
+                    self.pushes.tell_displaced();
                 }
                 (Part::Promises(names), None) => self.names = names,
             }
