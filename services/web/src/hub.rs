@@ -121,7 +121,7 @@ impl Hub {
         }
         let told = self.gateway.resolve(peer, way.from, &host).await;
         let told = told.map_err(|why| why.to_string())?;
-        self.verifying.note(&host, &told);
+        self.verifying.note(peer, &host, &told);
         let mut why = "the name has no address".to_owned();
         for ip in told.into_iter().filter(|ip| !ip.is_unspecified()).take(TRIED) {
             let to = SocketAddr::new(ip, port);

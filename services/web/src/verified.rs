@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use units::Shares;
 
 /// In an answer: other addresses of the host that was named.
 const BESIDE: HeaderName = HeaderName::from_static("bp-beside");
@@ -20,7 +21,8 @@ const BESIDE: HeaderName = HeaderName::from_static("bp-beside");
 const HOLDS: Duration = Duration::from_secs(600);
 /// So long after a look-up none follows: an address that is not the name's is not looked for again.
 const RESTS: Duration = Duration::from_secs(60);
-/// Names that are remembered, and addresses of each: those seen last.
+/// Names that are remembered, and addresses of each: those seen last. Of too many names the one goes
+/// that was used longest ago, of the peer with the most.
 const MAX_NAMES: usize = 4096;
 const MAX_ADDRESSES: usize = 64;
 /// Addresses that an answer tells of.
@@ -44,19 +46,63 @@ struct Name {
     /// Its addresses, and when they were seen last.
     addresses: BTreeMap<IpAddr, Duration>,
     looked_up: Duration,
-    used: Duration,
+    /// The peer that brought it first.
+    holder: String,
+    used: u64,
+}
+
+/// Names, and for which peers they are remembered.
+#[derive(Debug)]
+struct Names<K> {
+    names: BTreeMap<K, Name>,
+    /// By their last use.
+    shares: Shares<String, (), (u64, K)>,
+    last_use: u64,
+}
+
+impl<K> Default for Names<K> {
+    fn default() -> Names<K> {
+        Names { names: BTreeMap::new(), shares: Shares::default(), last_use: 0 }
+    }
+}
+
+impl<K: Ord + Clone> Names<K> {
+    /// One that is remembered, and is used.
+    fn find(&mut self, key: &K) -> Option<&mut Name> {
+        let name = self.names.get_mut(key)?;
+        let holder = (name.holder.clone(), ());
+        self.shares.remove(&holder, &(name.used, key.clone()));
+        self.last_use += 1;
+        name.used = self.last_use;
+        self.shares.add(&holder, (name.used, key.clone()), 1);
+        Some(name)
+    }
+
+    /// Remembers one that this peer brings, if it is not there already.
+    fn add(&mut self, key: &K, peer: &str) {
+        if self.names.contains_key(key) {
+            return;
+        }
+        while self.names.len() >= MAX_NAMES
+            && let Some((_, oldest)) = self.shares.gives_way().cloned()
+        {
+            self.forget(&oldest);
+        }
+        let holder = (peer.to_owned(), ());
+        self.shares.add(&holder, (0, key.clone()), 1);
+        self.names.insert(key.clone(), Name { holder: holder.0, ..Name::default() });
+    }
+
+    fn forget(&mut self, key: &K) {
+        if let Some(name) = self.names.remove(key) {
+            self.shares.remove(&(name.holder, ()), &(name.used, key.clone()));
+        }
+    }
 }
 
 /// The addresses of names, as the hub's resolver tells them.
 #[derive(Debug, Default)]
-pub struct Book(BTreeMap<String, Name>);
-
-fn forget_oldest<K: Ord + Clone>(names: &mut BTreeMap<K, Name>) {
-    if let Some((oldest, _)) = names.iter().min_by_key(|(_, name)| name.used) {
-        let oldest = oldest.clone();
-        names.remove(&oldest);
-    }
-}
+pub struct Book(Names<String>);
 
 /// The host that a URI names, in small letters; `None` where its port is not the server's.
 fn host(uri: &Uri, to: SocketAddr) -> Option<String> {
@@ -78,8 +124,7 @@ impl Book {
         if let Some(address) = literal(&host) {
             return if address == to.ip() { Verdict::Is } else { Verdict::IsNot };
         }
-        let Some(name) = self.0.get_mut(&host) else { return Verdict::LookUp(host) };
-        name.used = now;
+        let Some(name) = self.0.find(&host) else { return Verdict::LookUp(host) };
         name.addresses.retain(|_, seen| now.saturating_sub(*seen) < HOLDS);
         if name.addresses.contains_key(&to.ip()) {
             return Verdict::Is;
@@ -90,13 +135,12 @@ impl Book {
         }
     }
 
-    /// A look-up has told these; none where it failed.
-    pub fn note(&mut self, host: &str, addresses: &[IpAddr], now: Duration) {
-        if self.0.len() >= MAX_NAMES && !self.0.contains_key(host) {
-            forget_oldest(&mut self.0);
-        }
-        let name = self.0.entry(host.to_owned()).or_default();
-        (name.looked_up, name.used) = (now, now);
+    /// A look-up for this peer has told these; none where it failed.
+    pub fn note(&mut self, peer: &str, host: &str, addresses: &[IpAddr], now: Duration) {
+        let host = host.to_owned();
+        self.0.add(&host, peer);
+        let Some(name) = self.0.find(&host) else { return };
+        name.looked_up = now;
         name.addresses.extend(addresses.iter().map(|address| (*address, now)));
         while name.addresses.len() > MAX_ADDRESSES
             && let Some((oldest, _)) = name.addresses.iter().min_by_key(|(_, seen)| **seen)
@@ -108,7 +152,7 @@ impl Book {
 
     /// Tells in an answer which other addresses the host has, if it has any.
     pub fn tell(&self, uri: &Uri, to: SocketAddr, fields: &mut HeaderMap) {
-        let name = host(uri, to).and_then(|host| self.0.get(&host));
+        let name = host(uri, to).and_then(|host| self.0.names.get(&host));
         let of_kind = |a: &&IpAddr| **a != to.ip() && a.is_ipv4() == to.is_ipv4();
         let others = name.into_iter().flat_map(|name| name.addresses.keys().filter(of_kind));
         let others: Vec<_> = others.take(MAX_TOLD).map(IpAddr::to_string).collect();
@@ -127,7 +171,7 @@ pub fn clear(fields: &mut HeaderMap) {
 
 /// What the terminal knows of hosts with several addresses.
 #[derive(Debug, Default)]
-pub struct Beside(BTreeMap<(String, String), Name>);
+pub struct Beside(Names<(String, String)>);
 
 impl Beside {
     /// Takes what the hub behind `peer` tells of the host out of its answer.
@@ -141,12 +185,11 @@ impl Beside {
         let (Some(host), Ok(told)) = (host(uri, to), told.to_str()) else { return };
         let told = told.split(',').take(MAX_TOLD).filter_map(|address| address.parse().ok());
         let key = (peer.to_owned(), host);
-        if self.0.len() >= MAX_NAMES && !self.0.contains_key(&key) {
-            forget_oldest(&mut self.0);
+        self.0.add(&key, peer);
+        if let Some(name) = self.0.find(&key) {
+            // What is not told any more is not the host's any more.
+            name.addresses = told.chain([to.ip()]).map(|address| (address, now)).collect();
         }
-        // What is not told any more is not the host's any more.
-        let addresses = told.chain([to.ip()]).map(|address| (address, now)).collect();
-        self.0.insert(key, Name { addresses, looked_up: now, used: now });
     }
 
     /// Other servers of the same host.
@@ -156,8 +199,7 @@ impl Beside {
         now: Duration,
     ) -> Vec<SocketAddr> {
         let key = host(uri, to).map(|host| (peer.to_owned(), host));
-        let Some(name) = key.and_then(|key| self.0.get_mut(&key)) else { return Vec::new() };
-        name.used = now;
+        let Some(name) = key.and_then(|key| self.0.find(&key)) else { return Vec::new() };
         let is_known = name.addresses.get(&to.ip());
         if is_known.is_none_or(|seen| now.saturating_sub(*seen) >= HOLDS) {
             return Vec::new();
@@ -194,7 +236,7 @@ mod tests {
         let mut book = Book::default();
         let bank = uri("http://Bank.test./a");
         assert_eq!(book.judge(&bank, at(A), SECOND), Verdict::LookUp("bank.test".into()));
-        book.note("bank.test", &ips(&[A, B]), SECOND);
+        book.note("ship", "bank.test", &ips(&[A, B]), SECOND);
         assert_eq!(book.judge(&bank, at(A), SECOND), Verdict::Is);
         assert_eq!(book.judge(&bank, at(B), SECOND), Verdict::Is);
         assert_eq!(book.judge(&bank, at(EVIL), SECOND), Verdict::IsNot);
@@ -202,11 +244,11 @@ mod tests {
         // A name may get another address, and lose one.
         let later = SECOND + RESTS;
         assert_eq!(book.judge(&bank, at(EVIL), later), Verdict::LookUp("bank.test".into()));
-        book.note("bank.test", &ips(&[B]), later);
+        book.note("ship", "bank.test", &ips(&[B]), later);
         assert_eq!(book.judge(&bank, at(A), later), Verdict::Is);
         assert_eq!(book.judge(&bank, at(A), SECOND + HOLDS), Verdict::LookUp("bank.test".into()));
         // What does not resolve is nobody's, and not asked for each time.
-        book.note("none.test", &[], SECOND);
+        book.note("ship", "none.test", &[], SECOND);
         assert_eq!(book.judge(&uri("http://none.test/"), at(A), SECOND), Verdict::IsNot);
     }
 
@@ -230,7 +272,7 @@ mod tests {
     fn the_terminal_learns_a_hosts_other_addresses_and_nobody_elses() {
         let (mut book, mut beside) = (Book::default(), Beside::default());
         let cdn = uri("http://cdn.test/x");
-        book.note("cdn.test", &ips(&[A, B, "[fd02::2]:80"]), SECOND);
+        book.note("ship", "cdn.test", &ips(&[A, B, "[fd02::2]:80"]), SECOND);
         let mut fields = HeaderMap::new();
         book.tell(&cdn, at(A), &mut fields);
         assert_eq!(fields[BESIDE], "10.2.0.3");
@@ -250,22 +292,44 @@ mod tests {
     }
 
     #[test]
+    fn names_of_one_peer_displace_its_own_and_a_name_is_of_who_asked_first() {
+        let mut book = Book::default();
+        let bank = uri("http://bank.test/");
+        book.note("ship", "bank.test", &ips(&[A]), SECOND);
+        let fill = |book: &mut Book, from: usize| {
+            for n in from..from + 2 * MAX_NAMES {
+                book.note("evil", &format!("n{n}.test"), &ips(&[A]), SECOND);
+            }
+        };
+        fill(&mut book, 0);
+        assert_eq!(book.judge(&bank, at(A), SECOND), Verdict::Is);
+        book.note("evil", "bank.test", &ips(&[A]), SECOND);
+        fill(&mut book, 2 * MAX_NAMES);
+        assert_eq!(book.judge(&bank, at(A), SECOND), Verdict::Is);
+        assert_eq!(book.0.names.len(), MAX_NAMES);
+        // Of its own those go that were used longest ago.
+        let last = uri(&format!("http://n{}.test/", 4 * MAX_NAMES - 1));
+        assert_eq!(book.judge(&last, at(A), SECOND), Verdict::Is);
+    }
+
+    #[test]
     fn what_is_remembered_is_bounded_whatever_hosts_name() {
         let (mut book, mut beside) = (Book::default(), Beside::default());
         for n in 0..2 * MAX_NAMES as u64 {
             let (name, now) = (format!("n{n}.test"), Duration::from_millis(n));
-            book.note(&name, &ips(&[A, B]), now);
+            book.note("ship", &name, &ips(&[A, B]), now);
             let of = uri(&format!("http://{name}/"));
             let mut fields = HeaderMap::new();
             book.tell(&of, at(A), &mut fields);
             beside.note(("far", &of, at(A)), &mut fields, now);
         }
-        assert_eq!([book.0.len(), beside.0.len()], [MAX_NAMES; 2]);
+        assert_eq!([book.0.names.len(), beside.0.names.len()], [MAX_NAMES; 2]);
+        assert_eq!([book.0.shares.sum(), beside.0.shares.sum()], [MAX_NAMES; 2]);
         for n in 0..=u8::MAX {
             let now = Duration::from_millis(n.into());
-            book.note("many.test", &[IpAddr::from([10, 0, 0, n])], now);
+            book.note("ship", "many.test", &[IpAddr::from([10, 0, 0, n])], now);
         }
-        assert_eq!(book.0["many.test"].addresses.len(), MAX_ADDRESSES);
+        assert_eq!(book.0.names["many.test"].addresses.len(), MAX_ADDRESSES);
         let long = uri(&format!("http://{}/", "a".repeat(MAX_NAME + 1)));
         assert_eq!(book.judge(&long, at(A), SECOND), Verdict::IsNot);
     }
