@@ -1,19 +1,18 @@
 //! The end where servers are: requests of the peer's service, and warm connections to servers.
 
 mod cached;
+mod lately;
 mod named;
 mod pushing;
 mod secure;
 mod verifying;
+mod warm;
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
 
 use bentpipe_web::headers::{self, Way};
 use bentpipe_web::push::Budget;
@@ -28,7 +27,6 @@ use service::Reason;
 use service::message::Denied;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot::{self, error::TryRecvError};
-use tokio::time::Instant;
 
 use crate::body::{Body, keeping, nothing, passing};
 use crate::counted::Counted;
@@ -43,12 +41,7 @@ use named::Named;
 use pushing::{Page, Pushing};
 pub use secure::Secure;
 use verifying::Verifying;
-
-/// How long a connection is kept without a request.
-const WARM: Duration = Duration::from_secs(30);
-/// Warm connections to one server for one host, and to all.
-const WARM_EACH: usize = 6;
-const WARM_ALL: usize = 512;
+use warm::Warm;
 
 /// What hyper keeps of an answer before it is taken apart: its fields must fit, for which servers
 /// themselves allow 16 kB or less. Thousands may come at
@@ -87,7 +80,7 @@ pub struct Hub {
     pub verifying: Verifying,
     /// What is kept for all terminals; `None`: nothing is.
     pub kept: Option<Kept>,
-    warm: RefCell<BTreeMap<Pool, Vec<(Instant, Sender)>>>,
+    warm: Warm,
     secure: Secure,
     named: Named,
 }
@@ -115,7 +108,7 @@ impl Hub {
     ) -> Result<SocketAddr, String> {
         let (host, port) = (uri.host().unwrap_or("").to_ascii_lowercase(), way.to.port());
         let proves = secure::name_of(uri)?.map(Rc::from);
-        let name = (peer.clone(), proves.is_some(), host.clone(), port);
+        let name = (peer.clone(), (proves.is_some(), host.clone(), port));
         if let Some(to) = self.named.find(&name) {
             return Ok(to);
         }
@@ -128,7 +121,7 @@ impl Hub {
             let key: Key = (peer.clone(), Way { to, ..way }, proves.clone());
             match self.connect(&key, false).await {
                 Ok(sender) => {
-                    self.keep((key, false), sender);
+                    self.warm.keep((key, false), sender);
                     self.named.keep(name, to);
                     return Ok(to);
                 }
@@ -291,7 +284,7 @@ impl Hub {
         mut request: Request<Body>,
     ) -> Result<(Response<Incoming>, Sender), String> {
         let (again, is_ahead) = (again(&request), is_ahead(&request));
-        while let Some(mut sender) = self.take_warm(pool) {
+        while let Some(mut sender) = self.warm.take(pool) {
             match sender.try_send_request(request).await {
                 Ok(answer) => return Ok((answer, sender)),
                 Err(mut failed) => match (failed.take_message(), &again) {
@@ -307,18 +300,6 @@ impl Hub {
         let mut sender = self.connect(&pool.0, is_ahead).await?;
         let answer = sender.send_request(request).await.map_err(|why| why.to_string())?;
         Ok((answer, sender))
-    }
-
-    fn take_warm(&self, pool: &Pool) -> Option<Sender> {
-        let mut warm = self.warm.borrow_mut();
-        let kept = warm.get_mut(pool)?;
-        while let Some((since, sender)) = kept.pop() {
-            if since.elapsed() < WARM && sender.is_ready() {
-                return Some(sender);
-            }
-        }
-        warm.remove(pool);
-        None
     }
 
     async fn connect(&self, (peer, way, name): &Key, is_ahead: bool) -> Result<Sender, String> {
@@ -374,24 +355,11 @@ impl Hub {
             if sender.ready().await.is_ok()
                 && let Some(pool) = pool
             {
-                self.keep(pool, sender);
+                self.warm.keep(pool, sender);
             }
         });
         let body = if over { nothing() } else { passing(body) };
         Response::from_parts(parts, body)
-    }
-
-    fn keep(&self, pool: Pool, sender: Sender) {
-        let mut warm = self.warm.borrow_mut();
-        warm.retain(|_, kept| {
-            kept.retain(|(since, sender)| since.elapsed() < WARM && !sender.is_closed());
-            !kept.is_empty()
-        });
-        let all: usize = warm.values().map(Vec::len).sum();
-        let kept = warm.entry(pool).or_default();
-        if all < WARM_ALL && kept.len() < WARM_EACH {
-            kept.push((Instant::now(), sender));
-        }
     }
 }
 

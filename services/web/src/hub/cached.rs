@@ -1,7 +1,6 @@
 //! What the hub keeps for all terminals behind it: given, asked for, or validated at the server.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,8 +12,8 @@ use bentpipe_web::headers;
 use http::{Request, Response, StatusCode, Uri, header};
 use service::Reason;
 use service::message::Denied;
-use tokio::time::Instant;
 
+use super::lately::Lately;
 use super::{Hub, Key, is_ahead};
 use crate::body::{Body, nothing};
 use crate::hosts::Hosts;
@@ -31,26 +30,19 @@ type Answer = Result<Response<Body>, String>;
 pub struct Kept {
     pub store: Rc<Store>,
     pub hosts: Hosts,
-    /// Until when these peers may have answers of these servers.
-    allowed: RefCell<BTreeMap<(Rc<str>, SocketAddr), Instant>>,
+    /// Of which servers peers may have answers.
+    allowed: RefCell<Lately<SocketAddr, ()>>,
 }
 
 impl Kept {
     pub fn new(store: Rc<Store>) -> Kept {
-        let (hosts, allowed) = Default::default();
-        Kept { store, hosts, allowed }
+        let allowed = Lately::new(MAX_ALLOWED, ALLOWED).into();
+        Kept { store, hosts: Hosts::default(), allowed }
     }
 
     /// The gateway has connected this peer to this server.
     pub fn allow(&self, peer: &Rc<str>, to: SocketAddr) {
-        let now = Instant::now();
-        let mut allowed = self.allowed.borrow_mut();
-        if allowed.len() >= MAX_ALLOWED {
-            allowed.retain(|_, until| *until > now);
-        }
-        if allowed.len() < MAX_ALLOWED {
-            allowed.insert((peer.clone(), to), now + ALLOWED);
-        }
+        self.allowed.borrow_mut().keep((peer.clone(), to), ());
     }
 
     /// The peer may not reach these servers any more.
@@ -60,8 +52,7 @@ impl Kept {
     }
 
     fn allows(&self, peer: &Rc<str>, to: SocketAddr) -> bool {
-        let until = self.allowed.borrow().get(&(peer.clone(), to)).copied();
-        until.is_some_and(|until| until > Instant::now())
+        self.allowed.borrow().find(&(peer.clone(), to)).is_some()
     }
 }
 
@@ -188,7 +179,7 @@ impl Hub {
     async fn reach(&self, kept: &Kept, key: &Key, is_ahead: bool) -> Result<(), String> {
         if !kept.allows(&key.0, key.1.to) {
             let sender = self.connect(key, is_ahead).await?;
-            self.keep((key.clone(), false), sender);
+            self.warm.keep((key.clone(), false), sender);
         }
         Ok(())
     }
