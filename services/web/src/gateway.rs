@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use units::one_host;
 
 use crate::busy::{Busy, UnderWay};
 use crate::local::unless;
+use crate::shares::{Place, Places};
 
 /// Requests that may wait for the gateway at once, of one host, of all hosts of a peer, and in all.
 /// A server that does not answer keeps one for as long as the system tries to connect, whether
@@ -32,9 +34,9 @@ const AHEAD: usize = 2;
 /// Names that are looked up at once for a host: as many as the gateway does for a peer, so that a
 /// host waits for its own slow names.
 const LOOK_UPS_OF_HOST: usize = 2;
-/// The same for a peer and in all.
+/// The same for a peer and in all, of which each peer has a part and leaves some to the next.
 const LOOK_UPS_OF_PEER: usize = 8;
-const MAX_LOOK_UPS: usize = 16;
+const MAX_LOOK_UPS: usize = 32;
 
 /// An answer over the link is late after this time and so many round trips.
 const LATE: Duration = Duration::from_secs(5);
@@ -78,8 +80,10 @@ pub struct Gateway {
     /// The same of what is asked ahead of hosts.
     ahead: Limits<Asker>,
     waiting: RefCell<BTreeMap<u64, Waiting<Answer>>>,
-    looking: RefCell<BTreeMap<u64, Waiting<Addresses>>>,
-    look_ups: Arc<Semaphore>,
+    looking: RefCell<BTreeMap<u64, LookUp>>,
+    look_ups: Rc<Places>,
+    /// One of them is over.
+    look_up_over: Notify,
     look_ups_of: Limits<Asker>,
     standing: RefCell<Vec<Standing>>,
     peers: RefCell<BTreeMap<String, Peer>>,
@@ -104,6 +108,13 @@ type Limits<Of> = RefCell<BTreeMap<Of, Arc<Semaphore>>>;
 struct Waiting<T> {
     answer: oneshot::Sender<T>,
     taken: Taken,
+}
+
+/// The same of a name.
+struct LookUp {
+    answer: oneshot::Sender<Addresses>,
+    _places: Vec<OwnedSemaphorePermit>,
+    _place: Place,
 }
 
 /// Places, and the peer and its server for which they are.
@@ -159,10 +170,10 @@ impl Gateway {
     fn new(client: Client) -> Gateway {
         let (last, places, ahead, waiting, looking) = Default::default();
         let (look_ups_of, standing, peers) = Default::default();
-        let (links_changed, to_end) = (Notify::new(), Notify::new());
+        let (links_changed, to_end, look_up_over) = Default::default();
         let (requests, served, ends) = Default::default();
         let open = Arc::new(Semaphore::new(MAX_OPEN));
-        let look_ups = Arc::new(Semaphore::new(MAX_LOOK_UPS));
+        let look_ups = Places::new(MAX_LOOK_UPS);
         let client = Arc::new(client);
         let (said, heard) = std::sync::mpsc::channel();
         let speaker = Arc::clone(&client);
@@ -177,6 +188,7 @@ impl Gateway {
             waiting,
             looking,
             look_ups,
+            look_up_over,
             look_ups_of,
             standing,
             peers,
@@ -307,10 +319,12 @@ impl Gateway {
     }
 
     fn tell_addresses(&self, request: u64, told: Addresses) {
-        if let Some(waits) = self.looking.borrow_mut().remove(&request) {
+        let over = self.looking.borrow_mut().remove(&request);
+        if let Some(LookUp { answer, .. }) = over {
             // Who does not wait any more needs none.
-            let _ = waits.answer.send(told);
+            let _ = answer.send(told);
         }
+        self.look_up_over.notify_waiters();
     }
 
     fn peer(&self, name: &str) -> Peer {
@@ -455,19 +469,31 @@ impl Gateway {
         let mut places = take(of_host).await;
         let of_peer = place(&self.look_ups_of, &(asker.0, None), LOOK_UPS_OF_PEER);
         places.extend(take(of_peer).await);
-        places.extend(take(self.look_ups.clone()).await);
-        let taken = Taken { _places: places, server: None };
+        let place = self.look_up_place(&peer.into()).await;
         let (answer, when_told) = oneshot::channel();
         let request = self.number();
-        self.looking.borrow_mut().insert(request, Waiting { answer, taken });
+        self.looking
+            .borrow_mut()
+            .insert(request, LookUp { answer, _places: places, _place: place });
         let (peer, name) = (peer.to_owned(), name.to_owned());
         let ask = Request::Resolve { request, peer, name };
         if service::packet::encode(&ask, b"").is_err() {
-            self.looking.borrow_mut().remove(&request);
+            self.tell_addresses(request, Err(Reason::Invalid));
             return Err(Reason::Invalid);
         }
         self.say(ask, b"", None);
         when_told.await.unwrap_or(Err(Reason::ShuttingDown))
+    }
+
+    /// One for a look-up, when the peer may have one more.
+    async fn look_up_place(&self, peer: &Rc<str>) -> Place {
+        loop {
+            let over = self.look_up_over.notified();
+            if let Some(place) = self.look_ups.take(peer, 1) {
+                return place;
+            }
+            over.await;
+        }
     }
 
     /// Tells another service of this node something of a peer, if there is such a service.
@@ -585,7 +611,6 @@ fn listen(client: &Client, hand: &mpsc::Sender<Heard>) {
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;
-    use std::rc::Rc;
 
     use os::seqpacket::SeqPacket;
     use service::packet;
@@ -687,6 +712,42 @@ mod tests {
                 }
             };
             timeout(Duration::from_secs(20), all_heard).await.expect("they have no place any more");
+        });
+    }
+
+    #[test]
+    fn peers_whose_names_have_no_answers_leave_a_look_up_to_the_next() {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
+        let gateway = Rc::new(Gateway::new(Client::new(theirs).unwrap()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let (peers, moment) = (["evil", "worse", "worst", "ship"], Duration::from_millis(1));
+            for (n, peer) in peers.into_iter().enumerate() {
+                for host in 0..LOOK_UPS_OF_PEER {
+                    let looking =
+                        gateway.resolve(peer, [10, n as u8, 1, host as u8].into(), "a.test");
+                    assert!(timeout(moment, looking).await.is_err(), "nobody answers");
+                }
+            }
+            let its = |peer: &str| gateway.look_ups.taken_by(&peer.into());
+            assert!(its("ship") >= 2 && its("evil") == LOOK_UPS_OF_PEER, "{}", its("ship"));
+            // Who waits for one gets it when another is over.
+            let hears = gateway.clone();
+            spawn_local(async move { hears.hear(|_| {}).await.unwrap() });
+            let waits = gateway.clone();
+            let waiting =
+                spawn_local(
+                    async move { waits.resolve("evil", [10, 0, 1, 99].into(), "a.test").await },
+                );
+            tokio::time::sleep(moment).await;
+            for request in 1..=gateway.last.get() + 1 {
+                say(&ours, &Event::Failed { request, reason: Reason::NoSuchName });
+                tokio::time::sleep(moment).await;
+            }
+            let told = timeout(Duration::from_secs(20), waiting).await.expect("it is answered");
+            assert_eq!(told.unwrap(), Err(Reason::NoSuchName));
+            assert_eq!(its("ship") + its("evil"), 0);
         });
     }
 

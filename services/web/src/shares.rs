@@ -44,6 +44,13 @@ impl<H: Ord + Clone> Places<H> {
     }
 }
 
+#[cfg(test)]
+impl<H: Ord> Places<H> {
+    pub fn taken_by(&self, holder: &H) -> usize {
+        self.taken.borrow().get(holder).copied().unwrap_or(0)
+    }
+}
+
 impl<H: Ord> Drop for Place<H> {
     fn drop(&mut self) {
         let mut taken = self.places.taken.borrow_mut();
