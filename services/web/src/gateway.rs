@@ -320,9 +320,10 @@ impl Gateway {
 
     fn tell_addresses(&self, request: u64, told: Addresses) {
         let over = self.looking.borrow_mut().remove(&request);
-        if let Some(LookUp { answer, .. }) = over {
+        // Its place is free before others hear of that.
+        if let Some(it) = over {
             // Who does not wait any more needs none.
-            let _ = answer.send(told);
+            let _ = it.answer.send(told);
         }
         self.look_up_over.notify_waiters();
     }

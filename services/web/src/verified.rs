@@ -21,8 +21,8 @@ const BESIDE: HeaderName = HeaderName::from_static("bp-beside");
 const HOLDS: Duration = Duration::from_secs(600);
 /// So long after a look-up none follows: an address that is not the name's is not looked for again.
 const RESTS: Duration = Duration::from_secs(60);
-/// Names that are remembered, and addresses of each: those seen last. Of too many names the one goes
-/// that was used longest ago, of the peer with the most.
+/// Names that are remembered, and addresses of each: those seen last. Of too many names the one
+/// goes that was used longest ago, of the peer with the most.
 const MAX_NAMES: usize = 4096;
 const MAX_ADDRESSES: usize = 64;
 /// Addresses that an answer tells of.

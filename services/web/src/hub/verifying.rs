@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
 const OF_HOST: usize = 8;
 
-/// So many requests of a peer in a row waited in vain: its others do not wait before a look-up for it
-/// has an answer.
+/// So many requests of a peer in a row waited in vain: its others do not wait before one of its
+/// look-ups has an answer.
 const IN_VAIN: u32 = 3;
 
 /// What is known of names, and which are being looked up.
