@@ -298,7 +298,7 @@ fn the_operator_sees_what_is_kept_and_has_it_forgotten() {
     assert!(web(&world, &["show", &small]).0.is_null(), "it was forgotten");
     for (words, said) in [
         (&["show", "ftp://a/"][..], "is no URL"),
-        (&["--service", "mail", "stats"], "has no service \"mail\""),
+        (&["--service", "mail", "stats"], r#"has no service \"mail\""#),
     ] {
         assert!(web(&world, words).1.contains(said), "{words:?}: {}", web(&world, words).1);
     }
