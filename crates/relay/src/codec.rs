@@ -15,6 +15,7 @@ mod accounts;
 mod chunks;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod held;
 mod history;
 mod inward;
 mod outward;
@@ -38,6 +39,7 @@ pub use accounts::{
     BadStream, ChunkCounts, CompressionCounts, LinkCompression, Malformed, StreamCounts,
 };
 use chunks::Chunks;
+use held::Held;
 
 /// Processor time for each byte of content that is cut into chunks and hashed, or verified and
 /// kept, in nanoseconds: measured (docs/decisions/chunks-by-number.md).
@@ -151,7 +153,7 @@ pub(crate) struct Codecs {
     /// Decompressed bytes that wait for hosts.
     waiting: usize,
     /// Content that waits for its chunk to be whole.
-    held: usize,
+    held: Held,
     /// Bytes of content that were hashed.
     hashed: u64,
     /// Timers: what is due when.
@@ -315,16 +317,16 @@ impl Codecs {
         if let Some(at) = flow_codec.due {
             self.due.remove(&(at, Due::Content(flow)));
         }
+        if let Items::Chunks(items) = &flow_codec.items {
+            self.held.remove(&f, items.held());
+        }
         let Some(link) = self.links.get_mut(&f.peer) else { return };
         link.awaiting.remove(&flow);
         link.kept_here -= flow_codec.decoder.kept() as u64;
         link.over.book(&f.kind, flow_codec.counts);
         let kept = flow_codec.encoder.map_or(0, |e| e.kept()) as u64;
         let mut items = match flow_codec.items {
-            Items::Chunks(items) => {
-                self.held -= items.held();
-                Some(items).filter(|items| items.is_referring())
-            }
+            Items::Chunks(items) => Some(items).filter(|items| items.is_referring()),
             _ => None,
         };
         if let Some(chunks) = &mut link.chunks {

@@ -8,12 +8,6 @@ use units::BitRate;
 use super::{ActiveFlow, Codecs, Due, Items, SHARE, content_for, hashing, time_between};
 use crate::flows::FlowId;
 
-/// The most content that may be held, in all, while its chunks are not whole. Each direction may
-/// hold one part in [`PART`] of what is free, and at least [`PIECE`] bytes. While more than half
-/// is held, by directions whose readers stopped, new directions are not deduplicated.
-const HELD: usize = 16 << 20;
-const PART: usize = 4;
-const PIECE: usize = 2 * 1024;
 /// Above this rate of the link directions are not deduplicated. A byte costs little there, but
 /// each new one is hashed, verified, and written to the peer's disk. At this rate that is a
 /// terabyte a day, which flash bears for some years, and a store of 1 GB holds only the last
@@ -36,7 +30,7 @@ impl Codecs {
             _ if room == 0 => 0,
             // Its timer, or the link, says when it goes, and that there is room again.
             Some(Items::Chunks(items)) => {
-                items.room().min(may_hold(self.held).saturating_sub(items.held()))
+                items.room().min(self.held.may_hold(&active.f).saturating_sub(items.held()))
             }
             None | Some(Items::Undecided) if codec.is_some_and(|c| c.dedup) => room,
             _ => {
@@ -85,7 +79,7 @@ impl Codecs {
         }
         let first = matches!(flow_codec.items, Items::Undecided);
         if first {
-            let is_crowded = self.held > HELD / 2;
+            let is_crowded = self.held.is_crowded(&active.f);
             let worth =
                 !is_sealed(data) && !is_crowded && active.session.rate_status().rate <= FAST;
             let own = |scope| match (answers_proof, active.f.kind.host) {
@@ -103,7 +97,7 @@ impl Codecs {
         match (&mut flow_codec.items, &link.chunks) {
             (Items::Chunks(items), Some(chunks)) => {
                 items.push(active.now, &chunks.dedup.sender, data);
-                self.held += data.len();
+                self.held.add(&active.f, data.len());
                 self.hashed += data.len() as u64;
                 flow_codec.counts.cpu += hashing(data.len() as u64);
                 self.pull(active, codec, false);
@@ -163,7 +157,7 @@ impl Codecs {
             sender.mute();
         }
         let before = items.held();
-        let is_full = before >= may_hold(self.held);
+        let is_full = before >= self.held.may_hold(&f);
         let room = if all {
             items.hurry();
             usize::MAX
@@ -185,7 +179,7 @@ impl Codecs {
         if n == 0 && (is_full || session.written(f.stream).1 == 0) {
             n = items.pull(now, sender, room, true, &mut put);
         }
-        self.held -= before - items.held();
+        self.held.remove(&f, before - items.held());
         n > 0
     }
 
@@ -200,7 +194,7 @@ impl Codecs {
             session.finish(now, f.stream);
         }
         if !session.takes_bytes(f.stream) {
-            self.held -= items.held();
+            self.held.remove(&f, items.held());
             items.give_up();
         }
         let waits = session.written(f.stream).1 > 0;
@@ -283,11 +277,6 @@ impl Codecs {
             active.session.finish(active.now, active.f.stream);
         }
     }
-}
-
-/// Content that a direction may hold where so much is held in all.
-fn may_hold(held: usize) -> usize {
-    (HELD.saturating_sub(held) / PART).max(PIECE)
 }
 
 /// Does a direction begin as one whose content is never the same twice? TLS (a record of type 22,

@@ -306,7 +306,7 @@ fn a_flow_that_rests_holds_little() {
     let content = noise(6, 200_000);
     assert!(g.send(ends, 1, &content) == content);
     g.pass(Duration::from_secs(1));
-    assert_eq!(g.sides[1].codecs.held, 0);
+    assert_eq!(g.sides[1].codecs.held.sum(), 0);
 }
 
 /// A peer gives a stream up at the moment at which what is held of it has waited for long
@@ -329,7 +329,7 @@ fn what_is_held_of_a_stream_that_the_peer_gave_up_is_let_go() {
     while g.now + Duration::from_millis(1) < due {
         g.pass(Duration::from_millis(1));
     }
-    assert!(g.sides[1].codecs.held > 0 && g.sides[1].codecs.poll_timeout() == Some(due));
+    assert!(g.sides[1].codecs.held.sum() > 0 && g.sides[1].codecs.poll_timeout() == Some(due));
     // The flow is not closed yet when its time comes.
     g.sides[0].connect_failed(g.now, ends[0], ResetReason::HostReset);
     let mut buf = [0; 2048];
@@ -338,7 +338,7 @@ fn what_is_held_of_a_stream_that_the_peer_gave_up_is_let_go() {
     }
     g.now = due + Duration::from_millis(1);
     g.sides[1].handle_timeout(g.now);
-    assert_eq!((g.sides[1].codecs.held, g.sides[1].codecs.poll_timeout()), (0, None));
+    assert_eq!((g.sides[1].codecs.held.sum(), g.sides[1].codecs.poll_timeout()), (0, None));
 }
 
 /// L-ST-5: a stream waits for a chunk, is given up by its sender at once, and then the chunk
@@ -437,6 +437,22 @@ fn hosts_that_take_nothing_leave_others_some_of_the_sources() {
     let held = g.chunks(0).held;
     let more = g.chunks(1).referred - before;
     assert!(more * 3 > held, "all others profit: {more} of {held}");
+}
+
+/// Nor do hosts behind another peer keep all that may be held while chunks are not whole.
+#[test]
+fn other_peers_for_whom_much_is_held_leave_a_peer_its_references() {
+    let mut g = both(0, Share::Host);
+    let content = noise(18, 200_000);
+    let first = g.fetch(3, &content);
+    let ends = g.connect(2, PORT);
+    let f = g.sides[1].flows.get(ends[1]).expect("a flow");
+    let others = Flow { peer: PeerId::from_index(9), ..f };
+    g.sides[1].codecs.held.add(&others, 12 << 20);
+    let second = g.fetch(3, &content);
+    assert!(second * 10 < first, "{second} of {first}");
+    g.sides[1].codecs.held.remove(&others, 12 << 20);
+    assert_eq!(g.sides[1].codecs.held.sum(), 0);
 }
 
 /// The peer can be told nothing any more: nobody wakes up in order to try.
