@@ -160,8 +160,9 @@ pub(crate) struct Tracking {
     shares: HostShares<Rank>,
     /// What peers could reach until a moment ago, and until when nothing begins there.
     narrowed: Vec<(PeerId, Instant, Policy)>,
-    /// What peers were refused lately where they could go before.
-    ended: Aged<Key>,
+    /// What peers were refused lately where they could go before. The peer that was refused the
+    /// most loses its own.
+    ended: Aged<PeerId, IpAddr, Key>,
     most: usize,
     /// Flows that were forgotten before their time.
     pub forgotten: u64,
@@ -206,7 +207,7 @@ impl Tracking {
             && let Some(Kind::Flow(tuple, _)) = Upper::of(packet).map(|u| u.kind(packet))
             && self.is_narrowed(now, peer, tuple.destination)
         {
-            self.ended.note(now, Key::inward(peer, &tuple));
+            self.ended.note(now, &(peer, tuple.destination), Key::inward(peer, &tuple));
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A source that completed a handshake within the last hour is a *host*: its address is not
 //! forged. All others together are *strangers*: new hosts, and every forged address. Each host is
-//! a caller; all strangers together are one.
+//! a caller; all strangers together are one. Where too many hosts are known the network with the
+//! most loses its oldest, so that one with many addresses makes no other network's hosts strangers.
 //!
 //! - When all places are taken, the caller with the most pending SYNs loses its oldest. A host
 //!   with few loses none to one with many, and forged SYNs displace forged SYNs first. At 270
@@ -19,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use link::PeerId;
-use units::Instant;
+use units::{Instant, host_in_network};
 
 use crate::debt::{Debt, ONE};
 use crate::destinations::Aged;
@@ -47,7 +48,7 @@ const DEBTORS: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     /// Sources whose handshake was completed.
-    hosts: Aged<IpAddr>,
+    hosts: Aged<IpAddr, (), IpAddr>,
     waiting: BTreeMap<Caller, BTreeSet<(Instant, Pair)>>,
     /// How many each has.
     counts: BTreeSet<(usize, Caller)>,
@@ -63,7 +64,8 @@ pub(super) struct Callers {
 impl Callers {
     /// A client's handshake was completed.
     pub fn on_handshake(&mut self, now: Instant, client: IpAddr) {
-        self.hosts.note(now, client.to_canonical());
+        let (network, host) = host_in_network(client);
+        self.hosts.note(now, &(network, ()), host);
     }
 
     fn caller(&self, now: Instant, client: SocketAddr) -> Caller {
@@ -161,5 +163,24 @@ impl Callers {
     /// The peer is no more.
     pub fn forget_peer(&mut self, peer: PeerId) {
         self.debts.retain(|(of, ..), _| *of != peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_host_of_many_addresses_makes_no_stranger_of_another_networks() {
+        let mut callers = Callers::default();
+        let host: SocketAddr = "10.1.0.2:40000".parse().expect("an address");
+        callers.on_handshake(Instant::ZERO, host.ip());
+        let now = Instant::ZERO + Duration::from_secs(1);
+        for n in 0..10_000_u128 {
+            callers.on_handshake(now, (0xfd01 << 112 | n).to_be_bytes().into());
+        }
+        assert_eq!(callers.caller(now, host), Some(host.ip()));
     }
 }

@@ -177,7 +177,8 @@ impl Relay {
     /// The far connection of a flow stands.
     pub(crate) fn on_accepted(&mut self, now: Instant, flow: FlowId) {
         if let Some((peer, target)) = self.pending_opens.asked.remove(&flow) {
-            self.pending_opens.destinations.on_answer(now, peer, &target);
+            let client = self.flows.get(flow).and_then(|f| f.kind.host);
+            self.pending_opens.destinations.on_answer(now, client, peer, &target);
         }
         let Some((pair, w)) = self.pending_opens.of_flow(flow) else {
             return self.actions.push_back(Action::Accepted(flow));
@@ -198,9 +199,10 @@ impl Relay {
             self.services.on_reset(now, *peer, target, reason);
         }
         if let Some((peer, target)) = asked.filter(|_| is_the_servers(reason)) {
+            let client = self.flows.get(flow).and_then(|f| f.kind.host);
             let policy = self.policies.of(peer);
             let listed = policy.map_or(&[][..], |p| &p.fast_ports);
-            self.pending_opens.destinations.on_failure(now, peer, &target, listed);
+            self.pending_opens.destinations.on_failure(now, client, peer, &target, listed);
         }
         let Some((pair, w)) = self.pending_opens.of_flow(flow) else {
             return self.actions.push_back(Action::PeerReset(flow, reason));

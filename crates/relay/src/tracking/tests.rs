@@ -381,3 +381,23 @@ fn a_host_of_many_addresses_leaves_other_networks_their_answers_and_its_own_what
     assert!(t.forgotten > 100_000, "the table was full");
     assert!(t.is_answer(now, PEER, &tcp(far, neighbour, 0x10)), "the neighbour's connection");
 }
+
+/// What a peer is refused ends what was its own, and keeps nothing of another's from being over.
+#[test]
+fn a_peer_that_is_refused_much_leaves_what_ended_of_others_ended() {
+    let mut t = Tracking::default();
+    let [here, there] = PAIRS[0].map(ip);
+    let before = Policy { allow: vec![units::IpPrefix::ALL_V4], ..Policy::default() };
+    for peer in [PEER, OTHER] {
+        t.on_narrowed(at(0), peer, before.clone());
+    }
+    let (asks, answers) = (udp((there, 53), (here, 5000)), udp((here, 5000), (there, 53)));
+    t.on_denied(at(1), PEER, &asks);
+    for port in 1..10_000 {
+        t.on_denied(at(2), OTHER, &udp((there, 53), (here, port)));
+    }
+    t.on_sent(at(6), PEER, &answers);
+    assert!(!t.is_answer(at(6), PEER, &asks));
+    t.on_sent(at(6), OTHER, &answers);
+    assert!(t.is_answer(at(6), OTHER, &asks), "the oldest are forgotten");
+}
