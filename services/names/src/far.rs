@@ -26,6 +26,8 @@ const MOST_QUESTIONS: usize = 32;
 const LATELY: u64 = 60_000;
 const MOST_KINDS: usize = 3;
 const MOST_BROUGHT: usize = 8;
+/// Answers that go along with one because other peers' hosts asked for them.
+const MOST_OF_OTHERS: usize = 8;
 /// Questions that are open at servers ([`Quota`]), with those that were given up while the gateway
 /// still tries to connect: servers that do not answer one are not to keep the others from asking.
 const MOST_DIALS: usize = 2048;
@@ -357,9 +359,17 @@ impl Far {
         }
     }
 
-    /// Sends what follows a name, or asks for it first.
+    /// Sends what follows a name, or asks for it first: what the peer itself has taught before what
+    /// others have.
     fn send_along(&mut self, now: u64, peer: &str, client: SocketAddr, leader: &Key) {
-        for key in self.together.followers(now, leader) {
+        let (own, others) = self.together.followers(now, leader, peer);
+        for key in own {
+            self.send_one_along(now, peer, client, key);
+        }
+        let is_asked = |key: &Key| self.dialled.contains_key(&(peer.to_owned(), key.clone()));
+        let is_new = |key: &Key| self.ahead.may(now, peer, key) && !is_asked(key);
+        let others = others.into_iter().filter(is_new).take(MOST_OF_OTHERS);
+        for key in others.collect::<Vec<_>>() {
             self.send_one_along(now, peer, client, key);
         }
     }

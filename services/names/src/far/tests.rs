@@ -44,8 +44,10 @@ fn ask(far: &mut Far, now: u64, peer: &str, name: &str) -> (Vec<Frame>, usize) {
 fn names_that_go_together_come_together_for_everybody() {
     let mut far = Far::default();
     let page: Vec<String> = (0..6).map(|n| format!("host{n}.example")).collect();
-    for (n, name) in page.iter().enumerate() {
-        assert_eq!(ask(&mut far, 400 * n as u64, "ship", name).1, 1);
+    for peer in ["ship", "boat"] {
+        for (n, name) in page.iter().enumerate() {
+            assert_eq!(ask(&mut far, 400 * n as u64, peer, name).1, 1);
+        }
     }
     for now in [100_000, 1_000_000] {
         // In time, and when all have ended at the hub as well.
@@ -209,8 +211,10 @@ fn a_peer_with_many_servers_leaves_the_others_what_they_may() {
 #[test]
 fn a_peer_that_makes_up_names_leaves_what_others_taught() {
     let mut far = Far::default();
-    for name in ["page.example", "image.example"] {
-        ask(&mut far, 0, "ship", name);
+    for peer in ["ship", "boat"] {
+        for name in ["page.example", "image.example"] {
+            ask(&mut far, 0, peer, name);
+        }
     }
     let count = |far: &mut Far, peer: &str| ask(far, 10_000, peer, "page.example").0.len();
     assert_eq!(count(&mut far, "other"), 2, "the answer, and what goes with it");
@@ -289,24 +293,58 @@ fn of_kind(kind: u8, (server, mut query): Key) -> Key {
 }
 
 #[test]
+fn a_peer_has_its_own_first_and_then_eight_of_what_two_others_asked() {
+    let mut far = Far::default();
+    let images: Vec<String> = (0..20).map(|n| format!("image{n}.example")).collect();
+    let visit = |far: &mut Far, peer: &str, names: &[String]| {
+        ask(far, 0, peer, "page.example");
+        names.iter().for_each(|name| drop(ask(far, 10, peer, name)));
+    };
+    visit(&mut far, "evil", &["made-up.example".into()]);
+    visit(&mut far, "boat", &images);
+    visit(&mut far, "ship", &["map.example".into()]);
+    let along = |far: &mut Far, peer: &str| -> Vec<Vec<u8>> {
+        far.on_lost(peer); // It has nothing.
+        let (sent, _) = ask(far, 100_000, peer, "page.example");
+        let along = sent.into_iter().filter_map(|frame| match frame {
+            Frame::Along { query, .. } => Some(query),
+            _ => None,
+        });
+        along.collect()
+    };
+    assert_eq!(along(&mut far, "ship"), [key("map.example").1], "nothing that one alone asked");
+    assert!(along(&mut far, "other").is_empty());
+    visit(&mut far, "third", &images);
+    let sent = along(&mut far, "ship");
+    assert_eq!((&sent[0], sent.len()), (&key("map.example").1, 1 + MOST_OF_OTHERS));
+    assert_eq!(along(&mut far, "other").len(), MOST_OF_OTHERS);
+    assert_eq!(along(&mut far, "third").len(), images.len(), "all are its own");
+    // What it has by now it is not sent again: the others are.
+    let (sent, _) = ask(&mut far, 100_010, "other", "page.example");
+    assert_eq!(sent.len(), 1 + MOST_OF_OTHERS);
+}
+
+#[test]
 fn nobody_has_much_sent_behind_a_name_that_others_ask_for() {
     let mut far = Far::default();
-    ask(&mut far, 0, "evil", "www.example");
-    // Texts, and addresses without end: 60 kB of each.
-    for n in 0..20 {
-        for kind in [1, 16] {
-            let (server, query) = of_kind(kind, key(&format!("n{n}.example")));
-            let ask = Frame::Ask { id: n, waits: true, client: client(), server, query };
-            assert!(far.on_frame(10, "evil", ask));
-            for it in far.take() {
-                let Do::Dial { dial, query, .. } = it else { continue };
-                far.on_answer(10, dial, Some(&answer(&query, 300, 3_750)));
+    for evil in ["evil", "its friend"] {
+        ask(&mut far, 0, evil, "www.example");
+        // Texts, and addresses without end: 60 kB of each.
+        for n in 0..20 {
+            for kind in [1, 16] {
+                let (server, query) = of_kind(kind, key(&format!("n{n}.example")));
+                let ask = Frame::Ask { id: n, waits: true, client: client(), server, query };
+                assert!(far.on_frame(10, evil, ask));
+                for it in far.take() {
+                    let Do::Dial { dial, query, .. } = it else { continue };
+                    far.on_answer(10, dial, Some(&answer(&query, 300, 3_750)));
+                }
+                far.take();
             }
-            far.take();
         }
-    }
-    for (now, name) in [(20, "short.example"), (30, "www.example")] {
-        ask(&mut far, now, "evil", name);
+        for (now, name) in [(20, "short.example"), (30, "www.example")] {
+            ask(&mut far, now, evil, name);
+        }
     }
     // Neither from memory nor when they are asked for again.
     for now in [100_000, 1_000_000] {
@@ -322,8 +360,10 @@ fn nobody_has_much_sent_behind_a_name_that_others_ask_for() {
 #[test]
 fn what_a_peer_has_is_not_sent_again_before_that_ends_or_its_half_is_another() {
     let mut far = Far::default();
-    for name in ["page.example", "image.example"] {
-        ask(&mut far, 0, "ship", name);
+    for peer in ["ship", "boat"] {
+        for name in ["page.example", "image.example"] {
+            ask(&mut far, 0, peer, name);
+        }
     }
     let count = |far: &mut Far, now, peer: &str| ask(far, now, peer, "page.example").0.len();
     assert_eq!(count(&mut far, 100, "ship"), 1, "it has asked for the other");
@@ -367,7 +407,11 @@ fn a_page_brings_the_names_that_it_needs_as_its_own_was_asked_for() {
     ask(&mut far, 30, "ship", "page.example");
     let (sent, dials) = page(&mut far, 40, "ship", "page.example\nimg.example\nnew.example");
     assert_eq!((sent, dials), (vec![key("new.example")], 1), "it has the other");
-    // Who asks for the page's name afterwards has the others with the answer.
+    // Who asks for the page's name afterwards has the others with the answer, once two did so.
+    ask(&mut far, 50, "boat", "page.example");
+    for hosts in [hosts, "page.example\nnew.example"] {
+        page(&mut far, 60, "boat", hosts);
+    }
     let (sent, _) = ask(&mut far, 100_000, "other", "page.example");
     assert_eq!(sent.len(), 4, "{sent:?}");
 }
@@ -464,21 +508,24 @@ fn questions_without_end_are_learned_by_the_second_and_unanswered_ones_not_at_al
     }
     let most = 7 * together::MOST_LEARNS as usize * together::MOST_RECENT;
     assert!(far.together.follows <= most, "{} times", far.together.follows);
-    assert_eq!(ask(&mut far, 10_000, "third", "page.example").0.len(), 2, "the image goes along");
+    far.on_lost("ship");
+    assert_eq!(ask(&mut far, 10_000, "ship", "page.example").0.len(), 2, "the image goes along");
 }
 
 #[test]
 fn of_two_questions_the_one_that_was_asked_first_leads_whichever_is_answered_first() {
     let mut far = Far::default();
-    for (n, name) in ["page.example", "image.example"].into_iter().enumerate() {
-        let (server, query) = key(name);
-        let ask = Frame::Ask { id: 1, waits: true, client: client(), server, query };
-        assert!(far.on_frame(n as u64, "ship", ask));
+    for (peer, before) in [("ship", 0), ("boat", 2)] {
+        for (n, name) in ["page.example", "image.example"].into_iter().enumerate() {
+            let (server, query) = key(name);
+            let ask = Frame::Ask { id: 1, waits: true, client: client(), server, query };
+            assert!(far.on_frame(n as u64, peer, ask));
+        }
+        for (dial, name) in [(2, "image.example"), (1, "page.example")] {
+            far.on_answer(2_000, before + dial, Some(&answer(&key(name).1, 300, 1)));
+        }
+        far.take();
     }
-    for (dial, name) in [(2, "image.example"), (1, "page.example")] {
-        far.on_answer(2_000, dial, Some(&answer(&key(name).1, 300, 1)));
-    }
-    far.take();
     assert_eq!(ask(&mut far, 9_000, "other", "image.example").0.len(), 1);
     assert_eq!(ask(&mut far, 9_000, "third", "page.example").0.len(), 2);
 }

@@ -30,8 +30,17 @@ struct Leader {
     number: u64,
     /// When a follower was learned last.
     learned: u64,
-    /// With the peers that taught them, oldest first.
-    followers: Vec<(String, Key)>,
+    /// Oldest first.
+    followers: Vec<Follower>,
+}
+
+#[derive(Clone)]
+struct Follower {
+    /// The peer that taught it first.
+    by: String,
+    /// The second one that did.
+    also: Option<String>,
+    key: Key,
 }
 
 /// What a peer asked lately.
@@ -103,10 +112,16 @@ impl Together {
             Leader { number: *last, learned: now, followers: Vec::new() }
         });
         it.learned = now;
-        match it.followers.iter().position(|(_, follower)| follower == key) {
-            Some(at) if it.followers[at].0 == peer => return it.followers[at..].rotate_left(1),
-            Some(_) => return,
-            None => it.followers.push((peer.to_owned(), key.clone())),
+        match it.followers.iter().position(|follower| follower.key == *key) {
+            Some(at) if it.followers[at].by == peer => return it.followers[at..].rotate_left(1),
+            Some(at) => {
+                it.followers[at].also.get_or_insert_with(|| peer.to_owned());
+                return;
+            }
+            None => {
+                let (by, key) = (peer.to_owned(), key.clone());
+                it.followers.push(Follower { by, also: None, key });
+            }
         }
         let displaced = it.displaces();
         self.weigh(leader, peer);
@@ -120,15 +135,19 @@ impl Together {
         }
     }
 
-    /// What follows a question.
-    pub fn followers(&mut self, now: u64, leader: &Key) -> Vec<Key> {
-        let Some(it) = self.leaders.get(leader) else { return Vec::new() };
+    /// What follows a question: what this peer has taught itself, and what two others have. Nobody
+    /// alone chooses what crosses another's link.
+    pub fn followers(&mut self, now: u64, leader: &Key, peer: &str) -> (Vec<Key>, Vec<Key>) {
+        let Some(it) = self.leaders.get(leader) else { return Default::default() };
         if now.saturating_sub(it.learned) > LEADS {
             let (number, followers) = (it.number, it.followers.clone());
-            followers.iter().for_each(|(peer, _)| self.forget(number, peer));
-            return Vec::new();
+            followers.iter().for_each(|follower| self.forget(number, &follower.by));
+            return Default::default();
         }
-        it.followers.iter().map(|(_, key)| key.clone()).collect()
+        let keys = |all: Vec<&Follower>| all.iter().map(|follower| follower.key.clone()).collect();
+        let known = it.followers.iter().filter(|f| f.is_of(peer) || f.also.is_some());
+        let (own, others) = known.partition(|follower| follower.is_of(peer));
+        (keys(own), keys(others))
     }
 
     /// The peer's half has gone.
@@ -140,7 +159,7 @@ impl Together {
     fn forget(&mut self, number: u64, peer: &str) {
         let Some(leader) = self.names.get(&number).cloned() else { return };
         if let Some(it) = self.leaders.get_mut(&leader) {
-            it.followers.retain(|(by, _)| by != peer);
+            it.followers.retain(|follower| follower.by != peer);
             self.weigh(&leader, peer);
         }
         if self.leaders.get(&leader).is_some_and(|it| it.followers.is_empty()) {
@@ -154,8 +173,8 @@ impl Together {
         let Some(it) = self.leaders.get(leader) else { return };
         let (holder, name) = ((peer.to_owned(), ()), (it.number, peer.to_owned()));
         self.taught.remove(&holder, &name);
-        let its = it.followers.iter().filter(|(by, _)| by == peer);
-        let followers: usize = its.map(|(_, (_, query))| OVERHEAD + query.len()).sum();
+        let its = it.followers.iter().filter(|follower| follower.by == peer);
+        let followers: usize = its.map(|follower| OVERHEAD + follower.key.1.len()).sum();
         if followers > 0 {
             self.taught.add(&holder, name, followers + OVERHEAD + 2 * leader.1.len());
         }
@@ -169,10 +188,16 @@ impl Leader {
         if self.followers.len() <= MOST_FOLLOWERS {
             return None;
         }
-        let taught = |by: &str| self.followers.iter().filter(|(peer, _)| peer == by).count();
-        let most = self.followers.iter().map(|(peer, _)| taught(peer)).max();
-        let oldest = self.followers.iter().position(|(peer, _)| Some(taught(peer)) == most);
-        oldest.map(|at| self.followers.remove(at).0)
+        let taught = |by: &str| self.followers.iter().filter(|it| it.by == by).count();
+        let most = self.followers.iter().map(|it| taught(&it.by)).max();
+        let oldest = self.followers.iter().position(|it| Some(taught(&it.by)) == most);
+        oldest.map(|at| self.followers.remove(at).by)
+    }
+}
+
+impl Follower {
+    fn is_of(&self, peer: &str) -> bool {
+        self.by == peer || self.also.as_deref() == Some(peer)
     }
 }
 
@@ -186,7 +211,7 @@ mod tests {
 
     fn held(together: &Together) -> usize {
         let of = |(leader, it): (&Key, &Leader)| {
-            leader.1.len() + it.followers.iter().map(|(_, key)| key.1.len()).sum::<usize>()
+            leader.1.len() + it.followers.iter().map(|it| it.key.1.len()).sum::<usize>()
         };
         together.leaders.iter().map(of).sum()
     }
@@ -200,7 +225,7 @@ mod tests {
             together.learn(at, at, "evil", &key(&format!("{n:0512}")));
         }
         assert!(together.taught.sum() <= MOST_LEARNED && held(&together) <= MOST_LEARNED);
-        assert_eq!(together.followers(500, &key("page")), [key("image")]);
+        assert_eq!(together.followers(500, &key("page"), "ship").0, [key("image")]);
     }
 
     #[test]
@@ -210,17 +235,38 @@ mod tests {
         for n in 0..2 * MOST_FOLLOWERS {
             together.follow(500, "evil", &key("page"), &key(&format!("n{n}")));
         }
-        let followers = together.followers(500, &key("page"));
-        assert_eq!(followers.len(), MOST_FOLLOWERS);
-        assert!(followers.contains(&key("image")));
+        assert_eq!(together.leaders[&key("page")].followers.len(), MOST_FOLLOWERS);
+        assert_eq!(together.followers(500, &key("page"), "ship").0, [key("image")]);
+    }
+
+    #[test]
+    fn what_follows_is_what_the_peer_itself_has_taught_or_two_others_have() {
+        let mut together = Together::default();
+        for (peer, names) in [
+            ("evil", &["made up", "image"][..]),
+            ("boat", &["image", "map"]),
+            ("ship", &["map", "mail"]),
+        ] {
+            names.iter().for_each(|name| together.follow(0, peer, &key("page"), &key(name)));
+        }
+        for (peer, own, others) in [
+            ("evil", &["made up", "image"][..], &["map"][..]),
+            ("boat", &["image", "map"], &[]),
+            ("ship", &["map", "mail"], &["image"]),
+            ("other", &[], &["image", "map"]),
+        ] {
+            let keys = |names: &[&str]| names.iter().map(|name| key(name)).collect::<Vec<_>>();
+            let followers = together.followers(1, &key("page"), peer);
+            assert_eq!(followers, (keys(own), keys(others)), "{peer}");
+        }
     }
 
     #[test]
     fn a_question_to_which_nothing_was_added_for_a_day_leads_no_more() {
         let mut together = Together::default();
         together.follow(5, "ship", &key("page"), &key("image"));
-        assert_eq!(together.followers(5 + LEADS, &key("page")), [key("image")]);
-        assert_eq!(together.followers(6 + LEADS, &key("page")), []);
+        assert_eq!(together.followers(5 + LEADS, &key("page"), "ship").0, [key("image")]);
+        assert_eq!(together.followers(6 + LEADS, &key("page"), "ship"), Default::default());
         assert_eq!(
             (together.leaders.len(), together.names.len(), together.taught.sum()),
             (0, 0, 0)
