@@ -28,7 +28,7 @@ use relay::{Caller, FlowId, Relay, ResetReason};
 use units::{Duration, Instant};
 
 use crate::proxy_proto::Rest;
-use lingering::Lingering;
+use lingering::{Holder, Lingering};
 use patience::{Moved, Resetting};
 
 /// Bytes read from a socket at once.
@@ -300,12 +300,12 @@ impl Connections {
     }
 
     /// The relay has nothing for the flow any more; its host may not have got all of it yet.
-    fn end(&mut self, now: Instant, flow: FlowId) {
+    fn end(&mut self, now: Instant, of: Holder, flow: FlowId) {
         if self.get(flow).is_some()
             && let Some(c) = self.slots[flow.slot()].take()
         {
             self.count -= 1;
-            self.lingering.add(now, c.stream);
+            self.lingering.add(now, of, c.stream);
         }
     }
 
@@ -369,6 +369,8 @@ impl Connections {
             }
             c.queued = false;
             let work = relay.work_begins(flow);
+            // The relay forgets it with its flow.
+            let of = (relay.flow_peer(flow), relay.flow_client(flow));
             let turn = c.turn(now, relay, &mut self.buffer);
             let goes_on = matches!(turn, Turn::Rests | Turn::HasMore);
             if goes_on && c.dead && c.resetting.is_none() {
@@ -379,7 +381,7 @@ impl Connections {
                 Turn::Rests => {}
                 Turn::HasMore => self.enqueue(flow),
                 Turn::Unreached(reason) => self.next_address(now, poller, flow, relay, reason),
-                Turn::Ended => self.end(now, flow),
+                Turn::Ended => self.end(now, of, flow),
                 Turn::Over => self.abort(flow),
             }
         }

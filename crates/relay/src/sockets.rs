@@ -1,9 +1,11 @@
 //! Flows: what the driver tells of their sockets, and what it is told for them.
 
+use std::net::IpAddr;
+
 use link::PeerId;
 use link::session::{PathHealth, RecvState, Session};
 use link::wire::{Origin, ResetReason, StreamId, Target};
-use units::Instant;
+use units::{Instant, one_host};
 
 use crate::codec::{ActiveFlow, Codecs};
 use crate::flows::{Flow, Kind};
@@ -189,6 +191,11 @@ impl Relay {
     /// The peer of a flow.
     pub fn flow_peer(&self, flow: FlowId) -> Option<PeerId> {
         self.flows.get(flow).map(|f| f.peer)
+    }
+
+    /// What the client of a flow counts as ([`one_host`]), where it is known.
+    pub fn flow_client(&self, flow: FlowId) -> Option<IpAddr> {
+        self.flows.get(flow)?.kind.host.map(one_host)
     }
 
     /// Is something of the flow on its way to the peer, or waiting for it?
