@@ -281,7 +281,8 @@ impl Services {
         let runs = |p: &&Program| matches!(p.state, State::Running { .. });
         let Some(from) = self.programs.get(from).filter(runs) else { return };
         let to = self.programs.iter().filter(runs).find(|p| p.config.name == to);
-        if let Some(line) = to.and_then(|p| p.line.as_ref()).filter(|line| line.has_room()) {
+        let has_room = |line: &&Arc<Line>| line.has_room_for(&peer);
+        if let Some(line) = to.and_then(|p| p.line.as_ref()).filter(has_room) {
             let event = Event::Hinted { service: from.config.name.clone(), peer };
             // Where it does not fit it is lost.
             line.send(&event, bytes, None);

@@ -1,7 +1,7 @@
 //! A service's socket as all shards have it: each sends by itself, and the first one alone takes
 //! what the service says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,14 +12,20 @@ use os::closing::{Closer, Shared};
 use os::seqpacket::SeqPacket;
 use os::tcp::Stream;
 use relay::Target;
+use service::message::Incoming;
 use service::quota::Quota;
 use service::{Event, Reason, Takes, packet};
 
 use crate::proxy_proto::Rest;
 
 /// Memory that unread packets may take while connections are still given: about a hundred. The
-/// rest of the kernel's queue is for answers.
-const QUEUE: usize = 96 * 1024;
+/// rest of the kernel's queue is for answers. Streams of a peer have no more of it than is free:
+/// its 48 exchanges may begin at once.
+const QUEUE: usize = 128 * 1024;
+/// What the kernel takes for a packet beside its bytes, about.
+const OVERHEAD: usize = 640;
+/// More than that the kernel's queue does not hold.
+const MOST_UNREAD: usize = 256 * 1024;
 /// Sockets of which the service has made that their end waits (`os::closing`).
 const UNCLOSED: usize = 1024;
 /// Requests of a service that may be open at once. A peer has no more of them than are free: a
@@ -49,6 +55,44 @@ struct Requests {
     open: Quota<()>,
     /// For whom each is, by its number, and how often a service that breaks S-MS-1 has used that.
     of: BTreeMap<u64, (String, usize)>,
+}
+
+/// The last packets, of which the service reads the oldest first: for which peer each is, and the
+/// memory that it takes, about.
+#[derive(Debug, Default)]
+struct Packets {
+    last: VecDeque<(Option<String>, usize)>,
+    sum: usize,
+    of: BTreeMap<String, usize>,
+}
+
+impl Packets {
+    /// One more was sent.
+    fn push(&mut self, peer: Option<String>, size: usize) {
+        self.sum += size;
+        if let Some(peer) = &peer {
+            *self.of.entry(peer.clone()).or_default() += size;
+        }
+        self.last.push_back((peer, size));
+        self.keep(MOST_UNREAD);
+    }
+
+    /// No more than these bytes are unread.
+    fn keep(&mut self, unread: usize) {
+        while self.sum > unread
+            && let Some((peer, size)) = self.last.pop_front()
+        {
+            self.sum -= size;
+            if let Some(peer) = peer
+                && let Some(its) = self.of.get_mut(&peer)
+            {
+                *its -= size;
+                if *its == 0 {
+                    self.of.remove(&peer);
+                }
+            }
+        }
+    }
 }
 
 /// What has gone over a line since it stands.
@@ -81,6 +125,7 @@ pub struct Line {
     socket: SeqPacket,
     closer: Arc<Closer>,
     last: AtomicU64,
+    packets: Mutex<Packets>,
     requests: Mutex<Requests>,
     /// Answers that wait for room at the shards.
     waiting: AtomicUsize,
@@ -115,6 +160,7 @@ impl Line {
             socket: socket.closed_by(closer),
             closer: closer.clone(),
             last: AtomicU64::new(0),
+            packets: Mutex::default(),
             requests: Mutex::new(Requests { open: Quota::new(MOST_REQUESTS), of: BTreeMap::new() }),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -132,7 +178,17 @@ impl Line {
             return Sent::Gone; // Names of peers and classes are shorter than that.
         };
         match self.socket.send(&[IoSlice::new(&packet)], socket.as_slice(), false) {
-            Ok(()) => Sent::Done,
+            Ok(()) => {
+                let peer = match event {
+                    Event::Incoming(Incoming { peer, .. }) | Event::Hinted { peer, .. } => {
+                        Some(peer.clone())
+                    }
+                    _ => None,
+                };
+                let mut packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
+                packets.push(peer, packet.len() + OVERHEAD);
+                Sent::Done
+            }
             Err(e) if e.kind() == ErrorKind::WouldBlock => Sent::Full,
             Err(_) => Sent::Gone,
         }
@@ -154,6 +210,17 @@ impl Line {
             && self.waiting.load(Relaxed) == 0
             && self.closer.waiting() < UNCLOSED
             && self.unread() < QUEUE
+    }
+
+    /// May it have one more stream of the peer's, or one more word about what goes to it?
+    pub fn has_room_for(&self, peer: &str) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let unread = self.unread();
+        let mut packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
+        packets.keep(unread);
+        packets.of.get(peer).is_none_or(|its| *its < QUEUE.saturating_sub(unread))
     }
 
     /// Memory of the packets that it has not read.
@@ -381,6 +448,39 @@ mod tests {
             assert!(line.take_back() && begin.elapsed() < Duration::from_secs(15));
         }
         assert!(!line.take_back());
+    }
+
+    #[test]
+    fn a_peer_whose_streams_come_faster_than_they_are_taken_leaves_the_others_theirs() {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        let line = Line::new("web", ours, &Closer::start().unwrap());
+        let open = |peer: &str, most: usize| {
+            let incoming = |id| Incoming { id, peer: peer.to_owned(), client: None };
+            let send = |id| line.send(&Event::Incoming(incoming(id)), &[0; 300], None);
+            (0..most as u64)
+                .take_while(|id| line.has_room_for(peer) && send(*id) == Sent::Done)
+                .count()
+        };
+        let read = |most: usize| {
+            let mut room = [0; 2048];
+            (0..most).take_while(|_| theirs.receive(&mut room, false).is_ok()).count()
+        };
+        // What it had of old, and was read, does not count.
+        for _ in 0..20 {
+            assert_eq!((open("evil", 30), read(30)), (30, 30));
+        }
+        assert_eq!(line.send(&Event::Stop, b"", None), Sent::Done);
+        let its = open("evil", 1_000);
+        assert!((48..100).contains(&its), "{its} streams");
+        assert_eq!(open("ship", 10), 10);
+        assert_eq!(open("evil", 1), 0);
+        let others: usize = (0..100).map(|n| open(&format!("ship{n}"), 1)).sum();
+        assert!(others > 10, "{others} other peers");
+        // The service reads the first ones.
+        read(its + 1);
+        assert!(line.packets.lock().unwrap().of.len() > 10 && open("evil", 5) == 5);
+        read(1_000);
+        assert!(line.has_room_for("ship") && line.packets.lock().unwrap().of.is_empty());
     }
 
     #[test]

@@ -280,7 +280,8 @@ impl Shard {
     ) -> Result<(), ResetReason> {
         let line = self.services.running.get(name).cloned().ok_or(ResetReason::NoSuchService)?;
         let peer = self.relay.flow_peer(flow).ok_or(ResetReason::PeerRestarted)?;
-        if !line.has_room() {
+        let peer_name = self.peer_name(peer);
+        if !line.has_room_for(&peer_name) {
             return Err(ResetReason::Exhausted);
         }
         let (ours, theirs) = self.stream_pair(peer).ok_or(ResetReason::Exhausted)?;
@@ -288,7 +289,7 @@ impl Shard {
             return Err(ResetReason::Exhausted);
         }
         let id = line.next_id();
-        let event = Event::Incoming(Incoming { id, peer: self.peer_name(peer), client });
+        let event = Event::Incoming(Incoming { id, peer: peer_name, client });
         let theirs = line.share(theirs);
         if line.send(&event, preface, Some(theirs.as_fd())) != Sent::Done {
             self.connections.abort(flow);
