@@ -13,7 +13,6 @@ use units::Instant;
 
 use super::driver::{Driver, INTERCEPT};
 use super::rules::{intercept_config, past_the_tunnel};
-use crate::config::OnFailure;
 
 impl Driver {
     /// When [`Driver::follow_silence`] is to be called.
