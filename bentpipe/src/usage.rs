@@ -65,7 +65,8 @@ pub fn run(args: Args, global: &Global) -> miette::Result<ExitCode> {
         Rows::Peer => By::Peer,
         Rows::Day => By::Day,
     };
-    let of = args.peer.clone();
+    // Days that were chosen may be without any of his.
+    let of = args.peer.clone().filter(|_| args.from.is_none() && args.to.is_none());
     let request = Request::Usage { by, peer: args.peer, from: args.from, to: args.to };
     let Answer::Usage(report) = admin::request(&socket, &request, PATIENCE)? else {
         return Err(miette!("the gateway gave another answer: it is of another version"));

@@ -63,6 +63,7 @@ impl Driver {
         if self.reload_at.is_none_or(|at| at > now) {
             return;
         }
+        self.reload_at = None;
         match self.reload(now) {
             // It waits on.
             Err(_) if self.reload_at.is_some() => {}

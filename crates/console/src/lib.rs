@@ -100,7 +100,7 @@ fn log_all(diagnostic: &dyn Diagnostic, file: Option<&dyn SourceCode>) {
     if place.is_some() {
         fields.extend([("file", &name as _), ("line", &line as _), ("column", &column as _)]);
     }
-    logging::emit(level, &diagnostic.to_string(), &fields);
+    logging::write(level, &diagnostic.to_string(), &fields);
     for part in diagnostic.related().into_iter().flatten() {
         log_all(part, file);
     }

@@ -108,9 +108,8 @@ macro_rules! log {
 /// [`PERIOD`], and of those that were left out their number: whoever can cause a line can cause
 /// many. Debug and trace lines, which somebody asked for, are all written.
 pub fn emit(level: Level, message: &dyn Display, fields: &[(&str, &dyn Display)]) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let json = JSON.load(Ordering::Relaxed);
     if level <= Level::Info {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let whose = fields.iter().find(|(name, _)| ["peer", "service"].contains(name));
         let key = (message.to_string(), whose.map_or(String::new(), |(_, of)| of.to_string()));
         let mut quotas = QUOTAS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,12 +119,18 @@ pub fn emit(level: Level, message: &dyn Display, fields: &[(&str, &dyn Display)]
                 let fields: Vec<(&str, &dyn Display)> =
                     whose.into_iter().copied().chain([("lines", &left_out as _)]).collect();
                 let told: &dyn Display = &format!("left out, because too often: {message}");
-                let line = format_line(json, now.as_millis() as u64, level, told, &fields);
-                let _ = std::io::stderr().lock().write_all(line.as_bytes());
+                write(level, told, &fields);
             }
             Admitted::No => return,
         }
     }
+    write(level, message, fields);
+}
+
+/// Writes one line, however many of the same there are.
+pub fn write(level: Level, message: &dyn Display, fields: &[(&str, &dyn Display)]) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let json = JSON.load(Ordering::Relaxed);
     let line = format_line(json, now.as_millis() as u64, level, message, fields);
     // One write per line, so that lines of several processes do not mix.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());

@@ -153,6 +153,9 @@ impl Shard {
             LinkEvent::Up { resumed: false, cipher, rtt } => {
                 let rtt = lasting(rtt);
                 crate::log!(Info, "link up", peer = name, cipher = cipher.name(), rtt = rtt);
+                if let Some(peer) = self.known(id) {
+                    (peer.tried, peer.all_tried) = (Vec::new(), false);
+                }
                 note.address = self.relay.endpoint.peer_endpoint(id).or(note.address);
                 self.tell_disagreements(id);
                 self.tell_twins(now, id);
@@ -349,7 +352,8 @@ impl Shard {
             return;
         }
         // One that nobody calls is asked for again when somebody does.
-        let is_wanted = has_keys || endpoint.is_calling(id) || at.is_none();
+        let calls = endpoint.is_calling(id) || peer.config.keepalive.is_some();
+        let is_wanted = has_keys || calls || at.is_none();
         let wait = match count {
             0 => NAME_RETRY,
             2.. if !peer.all_tried => NAME_TURN,
@@ -358,10 +362,12 @@ impl Shard {
         peer.resolve_at = is_wanted.then(|| now + wait);
         // Of several addresses each has a turn, in whichever order they come. Where it was comes
         // first.
-        peer.tried.retain(|tried| fitting().any(|to| to == *tried));
+        if count > 0 {
+            peer.tried.retain(|tried| fitting().any(|to| to == *tried));
+        }
         let first = fitting().find(|to| Some(*to) == at && peer.tried.is_empty());
         let next = first.or_else(|| fitting().find(|to| !peer.tried.contains(to)));
-        if next.is_none() {
+        if next.is_none() && count > 0 {
             (peer.tried, peer.all_tried) = (Vec::new(), true);
         }
         match next.or_else(|| fitting().next()) {

@@ -185,6 +185,9 @@ impl Session {
             return;
         }
         let Some(s) = self.streams.get_mut(&id) else { return };
+        if s.reset != Delivery::None {
+            return; // Nothing is left of what its reader had.
+        }
         s.recv.consume(&mut self.pool, n as u64);
         s.referred_ahead = if n > 0 { 0 } else { s.referred_ahead };
         self.stats.stream_bytes_out += n as u64;
