@@ -274,12 +274,13 @@ impl Asked {
     }
 
     /// Is an answer of this status what is there now, in place of what is kept, also where it may
-    /// not be kept itself? One who wants no copy says nothing of what others have; nor do one that
-    /// holds for him alone (304 to his own condition), one that is put off, and a server's fault.
+    /// not be kept itself? One who wants no copy says nothing of what others have; nor does one that
+    /// is for him alone: a 304 to his own condition, and what his own fields are refused with.
     pub fn displaces(&self, status: StatusCode) -> bool {
-        let says_nothing = [StatusCode::NOT_MODIFIED, StatusCode::TOO_MANY_REQUESTS];
-        let is_put_off = says_nothing.contains(&status) || status.is_server_error();
-        !self.head && !self.wants.no_store && !is_put_off
+        let is_there = status.is_success()
+            || status.is_redirection() && status != StatusCode::NOT_MODIFIED
+            || matches!(status.as_u16(), 404 | 410 | 451);
+        !self.head && !self.wants.no_store && is_there
     }
 
     /// Does it ask for the fields alone?

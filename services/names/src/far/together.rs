@@ -19,10 +19,12 @@ pub(super) const LEADS: u64 = 24 * 3_600_000;
 /// second: each is compared with all that are remembered.
 pub(super) const MOST_RECENT: usize = 32;
 pub(super) const MOST_LEARNS: u32 = 32;
+/// Peers that are remembered to have taught a follower, beside the first.
+const MOST_TEACHERS: usize = 7;
 /// A second, in milliseconds.
 const SECOND: u64 = 1_000;
 /// What a leader and a follower take beside their bytes.
-const OVERHEAD: usize = 200;
+const OVERHEAD: usize = 300;
 
 /// Followers of a question.
 struct Leader {
@@ -38,8 +40,8 @@ struct Leader {
 struct Follower {
     /// The peer that taught it first.
     by: String,
-    /// The second one that did.
-    also: Option<String>,
+    /// Others that did.
+    also: Vec<String>,
     key: Key,
 }
 
@@ -115,12 +117,15 @@ impl Together {
         match it.followers.iter().position(|follower| follower.key == *key) {
             Some(at) if it.followers[at].by == peer => return it.followers[at..].rotate_left(1),
             Some(at) => {
-                it.followers[at].also.get_or_insert_with(|| peer.to_owned());
+                let also = &mut it.followers[at].also;
+                if also.len() < MOST_TEACHERS && !also.iter().any(|other| other == peer) {
+                    also.push(peer.to_owned());
+                }
                 return;
             }
             None => {
                 let (by, key) = (peer.to_owned(), key.clone());
-                it.followers.push(Follower { by, also: None, key });
+                it.followers.push(Follower { by, also: Vec::new(), key });
             }
         }
         let displaced = it.displaces();
@@ -145,7 +150,7 @@ impl Together {
             return Default::default();
         }
         let keys = |all: Vec<&Follower>| all.iter().map(|follower| follower.key.clone()).collect();
-        let known = it.followers.iter().filter(|f| f.is_of(peer) || f.also.is_some());
+        let known = it.followers.iter().filter(|f| f.is_of(peer) || !f.also.is_empty());
         let (own, others) = known.partition(|follower| follower.is_of(peer));
         (keys(own), keys(others))
     }
@@ -197,7 +202,7 @@ impl Leader {
 
 impl Follower {
     fn is_of(&self, peer: &str) -> bool {
-        self.by == peer || self.also.as_deref() == Some(peer)
+        self.by == peer || self.also.iter().any(|other| other == peer)
     }
 }
 

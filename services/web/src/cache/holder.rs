@@ -40,6 +40,16 @@ impl Holder {
     }
 }
 
+/// Of answers to one target, the oldest first: which gives way. It is the oldest of the holder with
+/// the most of them.
+pub(super) fn oldest_of_most<'a>(
+    holders: impl Iterator<Item = &'a Holder> + Clone,
+) -> Option<usize> {
+    let of = |holder: &Holder| holders.clone().filter(|other| *other == holder).count();
+    let most = holders.clone().map(of).max()?;
+    holders.clone().position(|holder| of(holder) == most)
+}
+
 /// Names an answer in a book by its last use: greater ones were used later.
 pub(super) type Use = (u64, Digest, u64);
 

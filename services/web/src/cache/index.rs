@@ -1,8 +1,8 @@
-//! Where answers lie on disk: a book of the files, about 300 bytes for each.
+//! Where answers lie on disk: a book of the files, about 350 bytes for each.
 
 use std::collections::BTreeMap;
 
-use super::holder::{Holder, Holdings};
+use super::holder::{Holder, Holdings, oldest_of_most};
 use super::{Digest, parts_of};
 
 /// Files that are known at most.
@@ -38,7 +38,7 @@ impl Place {
 /// known, so that whoever takes these with small ones has the most. In units of which a `usize` of
 /// 32 bits holds a terabyte.
 fn weight(place: &Place, limit: u64) -> usize {
-    ((place.size() + limit / MAX_FILES as u64) / (BLOCK / 16)) as usize
+    ((place.size() + limit / MAX_FILES as u64) / (BLOCK / 8)) as usize
 }
 
 /// What has no room any more, because something else grew.
@@ -148,8 +148,10 @@ impl Index {
         self.count += 1;
         self.bytes += place.size();
         let all = self.targets.entry(place.digest).or_default();
+        all.reserve_exact(1); // Most have one.
         all.push(Entry { place, holder, used: self.last_use });
-        let crowded = (all.len() > VARIANTS).then(|| all[0].place);
+        let oldest = || oldest_of_most(all.iter().map(|it| &it.holder)).map(|at| all[at].place);
+        let crowded = (all.len() > VARIANTS).then(oldest).flatten();
         let crowded = crowded.and_then(|old| self.forget(old.digest, old.number));
         let mut gone: Vec<Place> = crowded.into_iter().collect();
         gone.extend(self.shrink());

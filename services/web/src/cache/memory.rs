@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::holder::{Holder, Holdings};
+use super::holder::{Holder, Holdings, oldest_of_most};
 use super::{Asked, Digest, Stored, parts_of};
 
 /// What an answer counts for beside its body and fields.
@@ -75,26 +75,35 @@ impl Memory {
         if slot.size() > self.limit {
             return;
         }
-        while let Some(old) = self.displaced(digest, &slot.stored) {
+        while let Some(old) = self.displaced(digest, &slot) {
             self.forget(digest, old);
         }
-        let used = (slot.used, digest, slot.stored.number);
-        self.holdings.add(&slot.holder.in_group(), used, slot.size());
-        self.count += 1;
-        self.targets.entry(digest).or_default().push(slot);
-        while self.bytes() > self.limit
-            && let Some(&(_, digest, number)) = self.holdings.gives_way()
-        {
+        let (holder, size) = (slot.holder.in_group(), slot.size());
+        // Where its own holder has the most his older ones go, and then others', so that it stays.
+        while self.bytes() + size > self.limit {
+            let of_others = self.holdings.gives_way_to(&holder, size);
+            let gives_way = of_others.or_else(|| self.holdings.first_of(&holder));
+            let Some(&(_, digest, number)) = gives_way.or_else(|| self.holdings.gives_way()) else {
+                break;
+            };
             self.forget(digest, number);
         }
+        let used = (slot.used, digest, slot.stored.number);
+        self.holdings.add(&holder, used, size);
+        self.count += 1;
+        self.targets.entry(digest).or_default().push(slot);
     }
 
     /// Who has to go for `new`.
-    fn displaced(&self, digest: Digest, new: &Stored) -> Option<u64> {
+    fn displaced(&self, digest: Digest, new: &Slot) -> Option<u64> {
         let slots = self.targets.get(&digest)?;
-        let same = slots.iter().find(|s| s.stored.number == new.number || new.replaces(&s.stored));
-        let oldest = slots.first().filter(|_| slots.len() >= VARIANTS);
-        same.or(oldest).map(|slot| slot.stored.number)
+        let is_same = |s: &Stored| s.number == new.stored.number || new.stored.replaces(s);
+        let same = slots.iter().find(|slot| is_same(&slot.stored));
+        let oldest = || {
+            let at = oldest_of_most(slots.iter().chain([new]).map(|slot| &slot.holder))?;
+            slots.get(at).filter(|_| slots.len() >= VARIANTS)
+        };
+        same.or_else(oldest).map(|slot| slot.stored.number)
     }
 
     /// Forgets one.

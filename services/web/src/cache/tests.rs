@@ -110,11 +110,11 @@ fn only_those_who_asked_the_same_of_the_same_server_get_it() {
 fn what_is_kept_gives_way_to_what_is_there_now_and_to_no_other_answer() {
     let status = |code| StatusCode::from_u16(code).unwrap();
     let displaces = |fields: &[(&str, &str)], code| ask(fields, 1).displaces(status(code));
-    for code in [200, 206, 301, 404, 410] {
+    for code in [200, 206, 301, 404, 410, 451] {
         assert!(displaces(&[], code), "{code}");
         assert!(!displaces(&[("cache-control", "no-store")], code), "{code}");
     }
-    for code in [304, 429, 500, 503] {
+    for code in [304, 400, 403, 416, 429, 431, 500, 503] {
         assert!(!displaces(&[], code), "{code}");
     }
 }

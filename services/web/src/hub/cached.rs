@@ -159,13 +159,16 @@ impl Hub {
             return Ok(stale);
         }
         let keep = keep(&asked, status, answer.headers(), store.now());
-        let keep = keep.and_then(|stored| store.begin(&asked, stored, Holder::Peer(key.0.clone())));
+        let mut keep =
+            keep.and_then(|stored| store.begin(&asked, stored, Holder::Peer(key.0.clone())));
         if let Some(Found { stored: old, .. }) = &found {
             let head = asked.is_head() && status == StatusCode::OK;
             let other = head && !old.agrees_with_head(answer.headers());
-            let newer = asked.displaces(status);
-            if keep.is_some() || newer || other {
-                store.forget(old.digest(), old.number);
+            let newer = asked.displaces(status) || other;
+            match &mut keep {
+                Some(keep) => keep.replaces(old),
+                None if newer => store.forget(old.digest(), old.number),
+                None => {}
             }
         }
         Ok(answer.map(|body| match keep {

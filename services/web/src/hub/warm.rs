@@ -55,11 +55,26 @@ impl Warm {
             kept.retain(|it| it.since.elapsed() < KEPT && !it.sender.is_closed());
             !kept.is_empty()
         });
-        let Some(place) = self.places.take(&pool.0.0, 1) else { return };
-        let kept = pools.entry(pool).or_default();
-        if kept.len() < EACH {
-            kept.push(Waiting { since: Instant::now(), sender, _place: place });
+        if pools.get(&pool).is_some_and(|kept| kept.len() >= EACH) {
+            return;
         }
+        let mut place = self.places.take(&pool.0.0, 1);
+        if place.is_none() {
+            // It has its part: its oldest is the least likely to be used.
+            let its = pools.iter().filter(|(of, _)| of.0.0 == pool.0.0);
+            let since =
+                |(of, kept): (&Pool, &Vec<Waiting>)| Some((kept.first()?.since, of.clone()));
+            let oldest = its.filter_map(since).min_by_key(|(since, _)| *since);
+            if let Some((_, of)) = oldest
+                && let Some(kept) = pools.get_mut(&of)
+            {
+                kept.remove(0);
+                place = self.places.take(&pool.0.0, 1);
+            }
+        }
+        let Some(place) = place else { return };
+        let waiting = Waiting { since: Instant::now(), sender, _place: place };
+        pools.entry(pool).or_default().push(waiting);
     }
 }
 

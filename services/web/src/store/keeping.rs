@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bentpipe_web::cache::{Asked, Holder, Stored};
+use bentpipe_web::cache::{Asked, Digest, Holder, Stored};
 use bentpipe_web::disk::SMALL;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -33,6 +33,8 @@ pub struct Keep {
     on_disk: bool,
     /// It is kept, or has failed.
     over: bool,
+    /// What was kept before of the same.
+    before: Option<(Digest, u64)>,
 }
 
 impl Store {
@@ -52,9 +54,20 @@ impl Store {
         let (digest, uri) = (stored.digest(), stored.key.uri_digest());
         let pending = Pending { digest, uri, holder: holder.clone() };
         self.pending.borrow_mut().insert(stored.number, pending);
-        let (so_far, places, length, on_disk, over) = Default::default();
+        let (so_far, places, length, on_disk, over, before) = Default::default();
         let (store, asked_at) = (Rc::clone(self), asked.at.steady);
-        Some(Keep { store, stored, asked_at, so_far, places, holder, length, on_disk, over })
+        Some(Keep {
+            store,
+            stored,
+            asked_at,
+            so_far,
+            places,
+            holder,
+            length,
+            on_disk,
+            over,
+            before,
+        })
     }
 
     /// The longest body that can be kept now.
@@ -71,6 +84,12 @@ fn length_of(fields: &HeaderMap) -> Option<u64> {
 }
 
 impl Keep {
+    /// When it has come whole, whether it can be kept or not, this older one is forgotten: not
+    /// before, else whoever breaks off what he asks for takes it from others.
+    pub fn replaces(&mut self, old: &Stored) {
+        self.before = Some((old.digest(), old.number));
+    }
+
     /// More of it.
     pub fn append(&mut self, bytes: &Bytes) {
         if self.over {
@@ -128,6 +147,9 @@ impl Keep {
 
     /// It has come whole.
     pub fn finish(&mut self) {
+        if let Some((digest, number)) = self.before.take() {
+            self.store.forget(digest, number);
+        }
         // What was changed meanwhile is obsolete.
         let number = self.stored.number;
         if self.over || !self.store.pending.borrow().contains_key(&number) {

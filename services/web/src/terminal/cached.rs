@@ -188,16 +188,18 @@ impl Terminal {
         {
             return Ok(stale);
         }
-        let keep = keep(&asked, status, answer.headers(), now()).and_then(|stored| {
+        let mut keep = keep(&asked, status, answer.headers(), now()).and_then(|stored| {
             self.pushes.holds(&stored);
             self.store.begin(&asked, stored, holder)
         });
         if let Some(Found { stored: old, .. }) = &found {
             let head = asked.is_head() && status == StatusCode::OK;
             let other = head && !old.agrees_with_head(answer.headers());
-            let newer = asked.displaces(status);
-            if keep.is_some() || newer || other {
-                self.store.forget(old.digest(), old.number);
+            let newer = asked.displaces(status) || other;
+            match &mut keep {
+                Some(keep) => keep.replaces(old),
+                None if newer => self.store.forget(old.digest(), old.number),
+                None => {}
             }
         }
         Ok(answer.map(|body| match keep {
