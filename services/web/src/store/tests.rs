@@ -123,6 +123,34 @@ fn answers_of_one_host_that_never_end_take_neither_disk_nor_memory_from_another(
     });
 }
 
+/// Who breaks off what he asks for anew takes nothing from others.
+#[test]
+fn an_answer_is_replaced_when_the_new_one_has_come_whole() {
+    with_store(async |_, store| {
+        begun(store, 1, 1_000).finish();
+        until(|| store.pending.borrow().is_empty()).await;
+        let number =
+            async || store.find(&asked(store, 1), &ship()).await.map(|found| found.stored.number);
+        let old = store.find(&asked(store, 1), &ship()).await.unwrap();
+        let anew = |length| {
+            let mut keep = begun_for(evil(), store, 1, length);
+            keep.replaces(&old.stored);
+            keep
+        };
+        drop(anew(500));
+        assert_eq!(number().await, Some(old.stored.number));
+        anew(700).finish();
+        until(|| store.pending.borrow().is_empty()).await;
+        assert!(number().await.is_some_and(|number| number > old.stored.number));
+        // One that cannot be kept is there in its place, too.
+        let old = store.find(&asked(store, 1), &ship()).await.unwrap();
+        let mut long = begun_for(evil(), store, 1, LENGTH + (64 << 10));
+        long.replaces(&old.stored);
+        long.finish();
+        assert_eq!(number().await, None);
+    });
+}
+
 #[test]
 fn answers_for_one_host_displace_its_own_in_memory_and_on_disk_and_after_a_restart_nobodys() {
     let directory = tempfile::tempdir().unwrap();

@@ -35,6 +35,45 @@ fn answers_for_one_host_displace_its_own_in_memory() {
     assert_eq!(left.iter().filter(|n| **n < 10).count(), 10);
 }
 
+/// Where all have about as much, one that is longer than what its holder may keep of it stays.
+#[test]
+fn an_answer_stays_that_needs_more_than_an_even_share() {
+    let mut memory = Memory::new(100_000);
+    let mut keep = |n: u64, length: usize, of: u8| {
+        let asked = Asked { key: key(&format!("h{n}")), ..ask(&[], 1) };
+        let fields = map(&[("cache-control", "max-age=60")]);
+        let stored = super::keep(&asked, StatusCode::OK, &fields, at(1)).unwrap();
+        let (stored, digest) = (Stored { number: n, ..stored }, asked.key.digest());
+        memory.insert(digest, stored.into(), Bytes::from(vec![0; length]), host(of));
+        assert!(memory.bytes() <= 100_000);
+        memory.all().map(|(_, it)| it.number).collect::<Vec<_>>()
+    };
+    for n in 0..60 {
+        keep(n, 4_400, n as u8 % 20);
+    }
+    let left = keep(100, 9_000, 7);
+    assert!(left.contains(&100) && left.len() > 15, "{left:?}");
+}
+
+#[test]
+fn one_who_asks_for_many_variants_takes_no_others() {
+    let mut memory = Memory::new(1 << 20);
+    let mut index = Index::new(1 << 30);
+    let digest = key("a").digest();
+    for n in 0..20 {
+        let (foo, holder) = (n.to_string(), host(if n == 0 { 1 } else { 2 }));
+        let answer = [("cache-control", "max-age=60"), ("vary", "foo")];
+        let stored = kept(&[("foo", &foo)], &answer).unwrap();
+        let stored = Stored { number: n, ..stored };
+        memory.insert(digest, stored.into(), Bytes::from_static(b"x"), holder.clone());
+        index.insert(Place { digest, uri: 0, number: n, length: 10 }, holder);
+    }
+    assert!(memory.find(digest, &ask(&[("foo", "0")], 1)).is_some());
+    assert!(memory.find(digest, &ask(&[("foo", "19")], 1)).is_some());
+    let numbers: Vec<u64> = index.of_target(digest).iter().map(|place| place.number).collect();
+    assert!(numbers.contains(&0) && numbers.contains(&19) && numbers.len() == 8, "{numbers:?}");
+}
+
 #[test]
 fn files_for_one_host_displace_its_own_and_long_ones_are_not_displaced_by_many_short_ones() {
     let mut index = Index::new(1 << 20);
