@@ -153,10 +153,10 @@ impl Shard {
             LinkEvent::Up { resumed: false, cipher, rtt } => {
                 let rtt = lasting(rtt);
                 crate::log!(Info, "link up", peer = name, cipher = cipher.name(), rtt = rtt);
+                note.address = self.relay.endpoint.peer_endpoint(id).or(note.address);
                 if let Some(peer) = self.known(id) {
                     (peer.tried, peer.all_tried) = (Vec::new(), false);
                 }
-                note.address = self.relay.endpoint.peer_endpoint(id).or(note.address);
                 self.tell_disagreements(id);
                 self.tell_twins(now, id);
             }
