@@ -36,6 +36,7 @@ mod shell;
 mod steering;
 mod store;
 mod thinning;
+mod turns;
 mod twins;
 mod unreached;
 

@@ -10,7 +10,6 @@
 use std::cell::Cell;
 use std::cell::{OnceCell, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use link::keys::PublicKey;
@@ -21,6 +20,7 @@ use units::{BitRate, Instant};
 use super::in_clear::Clear;
 use super::losses::Losses;
 use super::meter::Meter;
+use super::turns::Turns;
 use super::twins::Twins;
 use crate::config::Peer;
 
@@ -44,10 +44,8 @@ pub(super) struct KnownPeer {
     pub told_bytes: [u64; 2],
     /// When its name is to be asked for.
     pub resolve_at: Option<Instant>,
-    /// Addresses of its name that were tried since it had a session, or since all had a turn.
-    pub tried: Vec<SocketAddr>,
-    /// All have had a turn.
-    pub all_tried: bool,
+    /// Whose turn it is of its name's addresses.
+    pub turns: Turns,
     /// What its file and ours do not agree on, as far as the log has it.
     pub told: Disagreements,
     /// Whether two nodes have its key.

@@ -16,6 +16,7 @@ use crate::up::modem_rate;
 use crate::up::names::Purpose;
 use crate::up::peer_table::KnownPeer;
 use crate::up::peers;
+use crate::up::turns::Turns;
 
 /// A name that did not resolve is asked again after this.
 const NAME_RETRY: Duration = Duration::from_secs(10);
@@ -155,7 +156,7 @@ impl Shard {
                 crate::log!(Info, "link up", peer = name, cipher = cipher.name(), rtt = rtt);
                 note.address = self.relay.endpoint.peer_endpoint(id).or(note.address);
                 if let Some(peer) = self.known(id) {
-                    (peer.tried, peer.all_tried) = (Vec::new(), false);
+                    peer.turns = Turns::default();
                 }
                 self.tell_disagreements(id);
                 self.tell_twins(now, id);
@@ -341,38 +342,28 @@ impl Shard {
     /// A peer's endpoint is a name, which has these addresses.
     fn on_endpoint(&mut self, now: Instant, key: &PublicKey, addresses: &[SocketAddr]) {
         let listen = self.config.node.listen;
-        let fitting = || addresses.iter().copied().filter(|to| reaches(listen, *to));
+        let fitting = addresses.iter().copied().filter(|to| reaches(listen, *to));
+        let fitting: Vec<SocketAddr> = fitting.collect();
         let Some(peer) = self.peers.with_key_mut(key) else { return };
-        let (id, name, count) = (peer.id, peer.config.name.clone(), fitting().count());
+        let (id, name) = (peer.id, peer.config.name.clone());
         let endpoint = &self.relay.endpoint;
         let (has_keys, at) = (endpoint.is_established(id), endpoint.peer_endpoint(id));
         // Where it answers from counts for more than a name.
         if has_keys && endpoint.health(id) == PathHealth::Alive {
-            (peer.resolve_at, peer.tried, peer.all_tried) = (None, Vec::new(), false);
+            (peer.resolve_at, peer.turns) = (None, Turns::default());
             return;
         }
         // One that nobody calls is asked for again when somebody does.
         let calls = endpoint.is_calling(id) || peer.config.keepalive.is_some();
         let is_wanted = has_keys || calls || at.is_none();
-        let wait = match count {
+        let wait = match fitting.len() {
             0 => NAME_RETRY,
-            2.. if !peer.all_tried => NAME_TURN,
+            2.. if !peer.turns.are_over() => NAME_TURN,
             _ => NAME_AGE,
         };
         peer.resolve_at = is_wanted.then(|| now + wait);
-        // Of several addresses each has a turn, in whichever order they come. Where it was comes
-        // first.
-        if count > 0 {
-            peer.tried.retain(|tried| fitting().any(|to| to == *tried));
-        }
-        let first = fitting().find(|to| Some(*to) == at && peer.tried.is_empty());
-        let next = first.or_else(|| fitting().find(|to| !peer.tried.contains(to)));
-        if next.is_none() && count > 0 {
-            (peer.tried, peer.all_tried) = (Vec::new(), true);
-        }
-        match next.or_else(|| fitting().next()) {
+        match peer.turns.next(&fitting, at) {
             Some(address) => {
-                peer.tried.push(address);
                 self.relay.endpoint.set_endpoint(now, id, address);
                 crate::log!(Debug, "the endpoint's name was resolved", peer = name);
             }

@@ -21,6 +21,7 @@ use crate::up::meter::Meter;
 use crate::up::peer_table::KnownPeer;
 use crate::up::peers::{self, Sharers};
 use crate::up::self_test::{Listener, NewTest, Wanted};
+use crate::up::turns::Turns;
 use crate::up::twins::Twins;
 
 /// How long a peer that was taken out may be told so: all copies of CLOSE, and some more.
@@ -60,8 +61,7 @@ impl Shard {
             told_rate: (0, 0),
             told_bytes: [0, 0],
             resolve_at,
-            tried: Vec::new(),
-            all_tried: false,
+            turns: Turns::default(),
             told,
             twins: Twins::default(),
         });
