@@ -24,7 +24,9 @@ const MOST_TEACHERS: usize = 7;
 /// A second, in milliseconds.
 const SECOND: u64 = 1_000;
 /// What a leader and a follower take beside their bytes.
-const OVERHEAD: usize = 300;
+const OVERHEAD: usize = 200;
+/// The same of one more peer that taught it.
+const OF_TEACHER: usize = 70;
 
 /// Followers of a question.
 struct Leader {
@@ -118,10 +120,13 @@ impl Together {
             Some(at) if it.followers[at].by == peer => return it.followers[at..].rotate_left(1),
             Some(at) => {
                 let also = &mut it.followers[at].also;
-                if also.len() < MOST_TEACHERS && !also.iter().any(|other| other == peer) {
-                    also.push(peer.to_owned());
+                if also.len() == MOST_TEACHERS || also.iter().any(|other| other == peer) {
+                    return;
                 }
-                return;
+                also.push(peer.to_owned());
+                let by = it.followers[at].by.clone();
+                self.weigh(leader, &by);
+                return self.shrink();
             }
             None => {
                 let (by, key) = (peer.to_owned(), key.clone());
@@ -133,6 +138,10 @@ impl Together {
         if let Some(other) = displaced.filter(|other| other != peer) {
             self.weigh(leader, &other);
         }
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
         while self.taught.sum() > MOST_LEARNED
             && let Some((number, peer)) = self.taught.gives_way().cloned()
         {
@@ -179,7 +188,7 @@ impl Together {
         let (holder, name) = ((peer.to_owned(), ()), (it.number, peer.to_owned()));
         self.taught.remove(&holder, &name);
         let its = it.followers.iter().filter(|follower| follower.by == peer);
-        let followers: usize = its.map(|follower| OVERHEAD + follower.key.1.len()).sum();
+        let followers: usize = its.map(Follower::weight).sum();
         if followers > 0 {
             self.taught.add(&holder, name, followers + OVERHEAD + 2 * leader.1.len());
         }
@@ -201,6 +210,12 @@ impl Leader {
 }
 
 impl Follower {
+    /// Memory that it takes, about.
+    fn weight(&self) -> usize {
+        let also = self.also.iter().map(|peer| OF_TEACHER + peer.len());
+        OVERHEAD + self.key.1.len() + also.sum::<usize>()
+    }
+
     fn is_of(&self, peer: &str) -> bool {
         self.by == peer || self.also.iter().any(|other| other == peer)
     }

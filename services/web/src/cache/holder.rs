@@ -45,7 +45,8 @@ impl Holder {
 pub(super) fn oldest_of_most<'a>(
     holders: impl Iterator<Item = &'a Holder> + Clone,
 ) -> Option<usize> {
-    let of = |holder: &Holder| holders.clone().filter(|other| *other == holder).count();
+    let of =
+        |holder: &Holder| holders.clone().filter(|other| other.as_one() == holder.as_one()).count();
     let most = holders.clone().map(of).max()?;
     holders.clone().position(|holder| of(holder) == most)
 }

@@ -166,6 +166,8 @@ impl Hub {
             let other = head && !old.agrees_with_head(answer.headers());
             let newer = asked.displaces(status) || other;
             match &mut keep {
+                // A part, or that there is none, says nothing of the whole.
+                Some(_) if matches!(status.as_u16(), 206 | 416) && !old.is_of_a_range() => {}
                 Some(keep) => keep.replaces(old),
                 None if newer => store.forget(old.digest(), old.number),
                 None => {}

@@ -178,6 +178,9 @@ impl Keep {
 
     /// It does not get to the disk.
     fn give_up(&mut self) {
+        if self.over {
+            return;
+        }
         self.over = true;
         self.take_bytes();
         self.store.pending.borrow_mut().remove(&self.stored.number);
@@ -249,8 +252,13 @@ impl HttpBody for Keeping {
                 }
                 self.finish_if_whole();
             }
-            // With trailers.
-            None => self.keep = None,
+            // With trailers it is whole, and not kept.
+            None => {
+                if let Some(mut keep) = self.keep.take() {
+                    keep.give_up();
+                    keep.finish();
+                }
+            }
         }
         Poll::Ready(Some(Ok(frame)))
     }

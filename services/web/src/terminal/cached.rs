@@ -1,5 +1,6 @@
 //! Requests that what is kept may answer: given, asked for, or validated over the link.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -197,6 +198,8 @@ impl Terminal {
             let other = head && !old.agrees_with_head(answer.headers());
             let newer = asked.displaces(status) || other;
             match &mut keep {
+                // A part, or that there is none, says nothing of the whole.
+                Some(_) if matches!(status.as_u16(), 206 | 416) && !old.is_of_a_range() => {}
                 Some(keep) => keep.replaces(old),
                 None if newer => self.store.forget(old.digest(), old.number),
                 None => {}
@@ -261,16 +264,22 @@ impl Terminal {
         let conditions = found.stored.conditions();
         let validating = conditions.is_some();
         condition(request.headers_mut(), conditions.unwrap_or_default());
+        let (digest, begun) = (found.stored.digest(), Cell::new(false));
         Local::spawn(async move {
             let ask = async {
                 // Where it fails the next request asks again.
                 let answer = self.ask_for(&peer, asked, request, Some(found), validating).await;
                 if let Ok(answer) = answer {
+                    begun.set(true);
                     let mut body = answer.into_body();
                     while let Some(Ok(_)) = body.frame().await {}
                 }
             };
-            let _ = timeout(MEANWHILE_TIME, ask).await;
+            if timeout(MEANWHILE_TIME, ask).await.is_err() && begun.get() {
+                // There is another, too long to be fetched beside hosts: the next host asks for it,
+                // and not each of them in vain.
+                self.store.forget(digest, which);
+            }
             self.meanwhile.borrow_mut().remove(&which);
         });
     }
