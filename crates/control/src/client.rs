@@ -142,6 +142,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods)] // everything here blocks
     fn a_gateway_that_ends_before_its_answer_is_whole_is_told_from_a_wrong_answer() {
         let place = Place::new("ends");
         let gateway = UnixListener::bind(&place.0).unwrap();
@@ -167,13 +168,11 @@ mod tests {
         let gateway = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         gateway.bind(&SockAddr::unix(&place.0).unwrap()).unwrap();
         gateway.listen(0).unwrap();
-        let begin = std::time::Instant::now();
         // Those who gave up keep their places in the queue.
         let failed = (0..9).find_map(|_| {
             let connected = connect(&place.0, Duration::from_millis(100));
             connected.err()
         });
         assert_eq!(failed.map(|e| e.kind()), Some(ErrorKind::WouldBlock));
-        assert!(begin.elapsed() < std::time::Duration::from_secs(15));
     }
 }
