@@ -274,8 +274,9 @@ impl Asked {
     }
 
     /// Is an answer of this status what is there now, in place of what is kept, also where it may
-    /// not be kept itself? One who wants no copy says nothing of what others have; nor does one that
-    /// is for him alone: a 304 to his own condition, and what his own fields are refused with.
+    /// not be kept itself? One who wants no copy says nothing of what others have; nor does one
+    /// that is for him alone: a 304 to his own condition, and what his own fields are refused
+    /// with.
     pub fn displaces(&self, status: StatusCode) -> bool {
         let is_there = status.is_success()
             || status.is_redirection() && status != StatusCode::NOT_MODIFIED
