@@ -620,6 +620,15 @@ mod tests {
 
     use super::*;
 
+    /// A gateway's service that has been greeted, and what it runs on.
+    fn started() -> (SeqPacket, Rc<Gateway>, tokio::runtime::Runtime) {
+        let (ours, theirs) = SeqPacket::pair().unwrap();
+        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
+        let gateway = Rc::new(Gateway::new(Client::new(theirs).unwrap()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        (ours, gateway, runtime)
+    }
+
     fn say(gateway: &SeqPacket, event: &Event) {
         let packet = packet::encode(event, b"").unwrap();
         gateway.send(&[IoSlice::new(&packet)], &[], true).unwrap();
@@ -669,10 +678,7 @@ mod tests {
 
     #[test]
     fn what_the_gateway_is_asked_has_its_place_until_the_gateway_answers() {
-        let (ours, theirs) = SeqPacket::pair().unwrap();
-        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
-        let gateway = Rc::new(Gateway::new(Client::new(theirs).unwrap()));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (ours, gateway, runtime) = started();
         LocalSet::new().block_on(&runtime, async {
             let hears = gateway.clone();
             spawn_local(async move { hears.hear(|_| {}).await.unwrap() });
@@ -718,10 +724,7 @@ mod tests {
 
     #[test]
     fn peers_whose_names_have_no_answers_leave_a_look_up_to_the_next() {
-        let (ours, theirs) = SeqPacket::pair().unwrap();
-        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
-        let gateway = Rc::new(Gateway::new(Client::new(theirs).unwrap()));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (ours, gateway, runtime) = started();
         LocalSet::new().block_on(&runtime, async {
             let (peers, moment) = (["evil", "worse", "worst", "ship"], Duration::from_millis(1));
             for (n, peer) in peers.into_iter().enumerate() {
@@ -741,12 +744,17 @@ mod tests {
                 spawn_local(
                     async move { waits.resolve("evil", [10, 0, 1, 99].into(), "a.test").await },
                 );
-            tokio::time::sleep(moment).await;
-            for request in 1..=gateway.last.get() + 1 {
-                say(&ours, &Event::Failed { request, reason: Reason::NoSuchName });
-                tokio::time::sleep(moment).await;
-            }
-            let told = timeout(Duration::from_secs(20), waiting).await.expect("it is answered");
+            let all_told = async {
+                while !waiting.is_finished() {
+                    let open: Vec<u64> = gateway.looking.borrow().keys().copied().collect();
+                    for request in open {
+                        say(&ours, &Event::Failed { request, reason: Reason::NoSuchName });
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                waiting.await
+            };
+            let told = timeout(Duration::from_secs(20), all_told).await.expect("it is answered");
             assert_eq!(told.unwrap(), Err(Reason::NoSuchName));
             assert_eq!(its("ship") + its("evil"), 0);
         });
@@ -786,10 +794,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_ahead_of_a_host_leaves_places_to_the_host() {
-        let (ours, theirs) = SeqPacket::pair().unwrap();
-        say(&ours, &Event::Hello { version: service::VERSION, service: "web".into() });
-        let gateway = Rc::new(Gateway::new(Client::new(theirs).unwrap()));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (ours, gateway, runtime) = started();
         LocalSet::new().block_on(&runtime, async {
             let way = |server: u8, host: u8| Way {
                 to: ([203, 0, 113, server], 80).into(),
