@@ -40,9 +40,11 @@ impl Held {
 
     /// So many bytes less.
     pub fn remove(&mut self, f: &Flow, bytes: usize) {
-        self.all -= bytes;
-        take(&mut self.peers, f.peer, bytes);
-        take(&mut self.hosts, holder(f), bytes);
+        if bytes > 0 {
+            self.all -= bytes;
+            take(&mut self.peers, f.peer, bytes);
+            take(&mut self.hosts, holder(f), bytes);
+        }
     }
 
     /// How much of each flow of this one's host may be held.

@@ -98,6 +98,27 @@ fn changed(content: &[u8]) -> Vec<u8> {
     content
 }
 
+/// A self-test takes nothing that chunks may be kept of (L-TE-2).
+#[test]
+fn content_as_it_is_is_told_from_what_chunks_may_be_kept_of() {
+    let sealed = [&[0x16, 3, 1][..], &noise(1, 4_000)].concat();
+    for (takes, content, as_it_is) in [
+        ([true; 2], &noise(1, 4_000), false),
+        ([true; 2], &sealed, true),
+        ([false; 2], &noise(1, 4_000), true),
+    ] {
+        let mut g = gateways_with(takes, 1 << 20, Share::Lan);
+        let ends = g.connect(7, PORT);
+        let mut got = g.send(ends, 1, content);
+        for _ in 0..400 {
+            g.pass(Duration::from_millis(5));
+            got.extend(g.take(ends, 0));
+        }
+        assert!(got == *content, "{} of {} bytes", got.len(), content.len());
+        assert_eq!(g.sides[0].comes_as_it_is(ends[0]), as_it_is);
+    }
+}
+
 /// R-COMPRESS: what crossed does not cross again, whatever it is; with blocks under the items
 /// and without.
 #[test]
