@@ -334,7 +334,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Sums are short by what such lines tell.
+/// Says that sums are short by so many lines.
 pub fn warn_of_damage(path: &Path, lines: usize) {
     if lines > 0 {
         let file = path.display();

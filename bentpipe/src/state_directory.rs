@@ -160,7 +160,7 @@ fn tell_of_others(dir: &Path, ours: &str) {
 
 /// Writes a file that only its owner can read, whole or not at all.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let beside = path.with_extension("new");
     // One that a crash left may have other rights.

@@ -1,9 +1,8 @@
 //! What was there before: written first, put back from the file.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use miette::miette;
@@ -12,6 +11,7 @@ use os::settings::{self, Family};
 use serde::{Deserialize, Serialize};
 
 use crate::human::reason;
+use crate::state_directory::write_whole;
 
 /// What is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,20 +140,9 @@ impl Saved {
     /// # Errors
     /// It cannot be written.
     pub fn store(&self, file: &Path) -> miette::Result<()> {
-        let write = || -> std::io::Result<()> {
-            let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
-            let dir = dir.unwrap_or(Path::new("."));
-            fs::create_dir_all(dir)?;
-            let new = file.with_extension("new");
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            let mut out = options.open(&new)?;
-            out.write_all(&serde_json::to_vec_pretty(self)?)?;
-            out.sync_all()?;
-            fs::rename(&new, file)?;
-            File::open(dir)?.sync_all()
-        };
-        write().map_err(|e| miette!("cannot write {}: {}", file.display(), reason(&e)))
+        let whole = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let written = whole.and_then(|whole| write_whole(file, &whole));
+        written.map_err(|e| miette!("cannot write {}: {}", file.display(), reason(&e)))
     }
 
     /// Puts everything back, the last first. What the system refused stays noted in `file`, to be

@@ -246,3 +246,32 @@ fn what_a_line_takes_over_is_taken_over_though_something_else_waits_for_a_restar
         other => Err(format!("{other:?}")),
     });
 }
+
+#[test]
+fn a_peer_that_is_put_back_while_its_line_is_dropped_comes_back_by_itself() {
+    if !root() {
+        return;
+    }
+    let drop = "drop = \"echo dropping >> CALLS; until test -e CALLS.works; do sleep 0.1; done\"";
+    let world = world(&LINE.replace("drop = \"echo dropped >> CALLS\"", drop));
+    link(&world.a, "hold");
+    wait_for_state(&world.a, "up");
+    let whole = world.a.text();
+    let (alone, _) = whole.split_once("[[peer]]").expect("a peer");
+    world.a.write(alone);
+    world.a.must(&["reload"]);
+    wait_for("the command", || match calls(&world.a) {
+        calls if calls == ["raised", "dropping"] => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    world.a.write(&whole);
+    let mut reload = Command::new(PROGRAM);
+    let output = run(reload.arg("reload").arg("--socket").arg(world.a.dir().join("admin.sock")));
+    assert!(!output.status.success() && said(&output).contains("is still being dropped"));
+    assert!(world.a.status().links.is_empty());
+    fs::write(world.a.dir().join("calls.works"), "").expect("a file");
+    wait_for("the peer", || match world.a.status().links.len() {
+        1 => Ok(()),
+        other => Err(format!("{other} links")),
+    });
+}

@@ -253,6 +253,14 @@ fn usage_and_the_log_go_on_after_a_restart_and_after_a_kill() {
     assert!(text.contains("\n10.1.0.2,180000,0,"), "{text}");
     let text = command(&world.a, &["usage", "--by", "day"]);
     assert!(text.starts_with("20") && text.contains("\nall "), "{text}");
+    for words in [&["usage", "--peer", "nobody"][..], &["log", "nobody"]] {
+        let mut program = Command::new(PROGRAM);
+        let output = program.args(words).arg("--socket").arg(socket(&world.a)).output();
+        let output = output.expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(said.contains("there is no peer \"nobody\""), "{words:?}: {said}");
+    }
 }
 
 /// Connections that stand at once while a watcher does not read.

@@ -161,7 +161,9 @@ fn errors_are_lines_of_the_log_where_json_is_asked_for() {
     let output = bentpipe(&["--json", "up", &file]);
     assert_eq!(output.status.code(), Some(1));
     let told = lines(&output);
-    let at = told.iter().find(|line| line["line"] == "3").expect("the place");
+    assert_eq!(told.len(), 1, "one error, said once: {told:?}");
+    let at = &told[0];
+    assert_eq!(at["line"], "3");
     assert_eq!((&at["file"], &at["column"]), (&file.into(), &"1".into()), "{told:?}");
     assert_eq!(at["help"], "did you mean \"listen\"?");
 }

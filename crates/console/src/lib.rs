@@ -44,9 +44,6 @@ impl Global {
 /// Shows an error or a warning of `program` on standard error: one sentence and what to do,
 /// or the place in a file. With `--json` they are lines as those of the log.
 pub fn show(program: &str, diagnostic: &dyn Diagnostic) {
-    if logging::is_json() {
-        return log_all(diagnostic, None);
-    }
     let mut text = String::new();
     let has_places = diagnostic.source_code().is_some() || diagnostic.related().is_some();
     // What stands for one problem alone says it twice.
@@ -56,6 +53,9 @@ pub fn show(program: &str, diagnostic: &dyn Diagnostic) {
         alone.filter(|p| diagnostic.source_code().is_none() && p.source_code().is_some())
     {
         return show(program, problem);
+    }
+    if logging::is_json() {
+        return log_all(diagnostic, None);
     }
     if has_places {
         // Rendering into a String does not fail.
